@@ -1,4 +1,4 @@
-# Recipes for those who work on Steadfast. `just` lists them; scripts/test.sh --help says more of what CI runs.
+# Recipes for development. `just` lists them; scripts/test.sh --help describes the stages that CI runs.
 
 _default:
     @just --list --unsorted

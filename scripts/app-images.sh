@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Applications and power cuts at every moment (ccfs §4.1, table 2): each runs once on a disk that records what reaches it;
-# then the disk is cut at many places of the record, the volume mounted, and what the application finds there is judged.
+# Applications and power cuts at every moment (ccfs §4.1, table 2): each runs once on a disk that records its writes and
+# flushes; then the disk is cut at many places of the record, the volume mounted, and the application's files are checked.
 #
 #   scripts/app-images.sh [--images N] [--on ordered|ext4] [--only APPS] [--together] [--keep]
 #
-#   --images N  so many cuts for each application (400; ZooKeeper an eighth of it)
-#   --together  all of them at once on one volume, and each cut is judged by all (200 cuts)
+#   --images N  cuts for each application (400; ZooKeeper an eighth of it)
+#   --together  all of them at once on one volume, and each cut is checked for all (200 cuts)
 #   --on WHERE  a volume of the contract 'ordered', each application in a stream of its own (default), or the kernel's ext4
 #   --only APPS some of git, mercurial, sqlite, leveldb and zookeeper, with commas between them
 #   --keep      keep the working directory for inspection
 #
-# After a cut there is what was flushed before it; of later writes all, some, or parts. What is consistent:
+# After a cut, the disk has everything that was flushed before it; of later writes all, some, or parts. Consistent means:
 #
 #   git        'git fsck --strict' finds nothing, the branch is a commit of the run, the index can be read
 #   mercurial  'hg verify' finds nothing, and the newest revision is one of the run; the dirstate is counted apart

@@ -5,11 +5,11 @@
 #   scripts/apps.sh [--long] [--cuts N] [--only cuts|postgres] [--keep]
 #
 #   --long    200 cuts instead of 20; PostgreSQL for a minute before each cut, under each contract
-#   --cuts N  so many cuts
+#   --cuts N  number of cuts
 #   --only W  only SQLite and git ('cuts'), or only PostgreSQL ('postgres')
 #   --keep    keep the working directory for inspection
 #
-# What each contract is held to, after every cut:
+# Checked for each contract, after every cut:
 #
 #   ordered          SQLite with synchronous=EXTRA: integrity, every acknowledged transaction. With synchronous=OFF: integrity,
 #                    and a prefix of the transactions. git with core.fsync=none: 'git fsck --strict', every commit that
@@ -264,7 +264,7 @@ for contract in "${CONTRACTS[@]}"; do prepare "$contract"; done
 
 FAILED=0
 started=$SECONDS
-# Each round of so many is a busy one, in which every database goes on by as many transactions: one for each round in all.
+# One round in this number is busy: every database commits this number of transactions in it, so one for each round in all.
 BUSY_EVERY=5
 declare -A done_cuts=([kill]=0 [power]=0)
 for ((round = 1; round <= cuts; round++)); do

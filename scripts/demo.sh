@@ -42,7 +42,7 @@ MNT=$WORK/mnt
 LOG=$WORK/server.log
 mkdir -p "$HOST" "$MNT"
 
-# Git must not depend on this user's settings, nor on who owns the source tree.
+# Git must not depend on this user's settings, nor on the owner of the source tree.
 export GIT_CONFIG_GLOBAL=$WORK/gitconfig GIT_CONFIG_NOSYSTEM=1
 git config --file "$GIT_CONFIG_GLOBAL" user.name "Steadfast demo"
 git config --file "$GIT_CONFIG_GLOBAL" user.email demo@localhost

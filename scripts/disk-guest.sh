@@ -4,15 +4,15 @@
 #
 #   scripts/disk-guest.sh [--rounds N] [--seconds N] [--fault NAME] [--show]
 #
-#   --rounds N   so many power cuts [default: 3]
+#   --rounds N   power cuts [default: 3]
 #   --seconds N  load before each cut, at most [default: 10]
-#   --fault NAME a server that is broken in this way, to see what the checks are worth (see disk.sh)
-#   --show       what the machine says
+#   --fault NAME a server that is broken in this way, to test the checks (see disk.sh)
+#   --show       print the machine's output
 #
-# After each cut the image is compared with a record of what was answered; then the machine boots again, e2fsck must find
-# nothing once it has replayed ext4's journal, and every file that was synced must be whole. Odd rounds let full epochs flush.
+# After each cut the image is compared with a record of the server's answers; then the machine boots again, e2fsck must find
+# nothing after it has replayed ext4's journal, and every file that was synced must be whole. Odd rounds let full epochs flush.
 #
-# The machine is emulated, with a Debian kernel that is unpacked into target/tools and not installed. What runs in it is
+# The machine is emulated, with a Debian kernel that is unpacked into target/tools and not installed. It runs
 # scripts/disk-guest-init.sh. Exits 0, 1 (something was lost or is broken) or 3 (something needed is missing).
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -61,7 +61,7 @@ boot() {
 said() { tr -d '\r' <"$WORK/console" | grep -E "^$1"; }
 last_synced() { said SYNCED | tail -n 1 | cut -d' ' -f2; }
 
-# await_line WORD [COUNT]: waits until it said so many lines that begin with it.
+# await_line WORD [COUNT]: waits until the machine has printed COUNT lines that begin with WORD.
 await_line() {
   local i
   for ((i = 0; i < BOOT_SECONDS_MAX * 10; i++)); do

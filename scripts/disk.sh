@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Disks served from flash images, held to their contract: after a power cut a disk is what it was at its last flush.
+# Disks served from flash images, checked against their contract: after a power cut a disk has the state of its last flush.
 #
 #   scripts/disk.sh [--rounds N] [--seconds N] [--only clients|nbd|ext4|faults] [--keep]
 #
-#   --rounds N   so many power cuts under NBD clients, and so many under ext4 [default: 6]
+#   --rounds N   power cuts under NBD clients, and as many under ext4 [default: 6]
 #   --seconds N  load before each cut, at most [default: 2]
 #   --only W     one part alone
 #   --keep       keep the working directory for inspection
 #
 # clients  nbdinfo, nbdcopy both ways, qemu-img convert, compare and check, fio with verification, over NBD.
-# nbd      fio writes, trims and flushes over NBD; the power of the flash memory is cut in the middle of it (what was not synced
-#          is left old, new, torn or as garbage). What is found is compared, block by block, with a record of what was answered.
-# ext4     the same under an ext4 on a loop device over the disk as a file; then e2fsck must find nothing once it has
+# nbd      fio writes, trims and flushes over NBD; the power of the flash memory is cut in the middle of it (pages that were not
+#          synced are left old, new, torn or as garbage). The disk is compared, block by block, with a record of the answers.
+# ext4     the same under an ext4 on a loop device over the disk as a file; then e2fsck must find nothing after it has
 #          replayed the journal, and every file that was synced must be whole.
-# faults   a server that ignores flushes or trims, flushes unasked, or carries a write out behind a flush: each is found.
+# faults   a server that ignores flushes or trims, flushes unasked, or carries a write out after a flush: each is found.
 #
 # Odd rounds let full epochs flush (a later moment than the last flush may be found then), even ones do not.
 # Exits 0, 1 (something was lost or is broken) or 3 (something needed is missing).
@@ -46,7 +46,7 @@ esac
 reason=$(fuse_reason)
 [ -z "$reason" ] || unable "cannot mount here: $reason"
 if [ "$(id -u)" != 0 ] || [ ! -e /dev/loop-control ]; then unable "loop devices need root and /dev/loop-control"; fi
-# Mounts of its own: they are gone when the last process in there is, and nobody else keeps them busy.
+# A mount namespace of its own: its mounts end with the last process in it, and no other process keeps them busy.
 if [ -z "${STEADFAST_DISK_INSIDE:-}" ]; then
   STEADFAST_DISK_INSIDE=1 exec unshare --mount --propagation private "$here/disk.sh" "${arguments[@]}"
 fi
@@ -214,7 +214,7 @@ ext4_check() {
     file_bytes "$i" | cmp -s - "$EXT4/synced/$i" || lost=$((lost + 1))
   done <"$WORK/ack"
   if ((lost > 0)); then bad "round $1: $lost of $(wc -l <"$WORK/ack") files that were synced are lost or not whole"; fi
-  # Old ones make room, as is told to the check.
+  # Old files make room, and the list of synced files begins anew.
   rm -rf "$EXT4"/busy/* "$EXT4"/synced/*
   : >"$WORK/ack"
   umount "$EXT4"
@@ -267,7 +267,7 @@ faults() {
   ext4_format
   FULL='wait'
   if ext4_cut 1 --fault flush-ignored; then bad "flush-ignored is not found under ext4"
-  else ok "flush-ignored under ext4: $FOUND blocks, $(wc -l <"$WORK/ack") files were synced in vain"; fi
+  else ok "flush-ignored under ext4: $FOUND blocks, $(wc -l <"$WORK/ack") files were synced, but are not durable"; fi
 }
 
 for part in clients nbd ext4 faults; do

@@ -6,16 +6,16 @@
 #
 #   scripts/nfs-attack.sh [--latency] [TEST...]
 #
-# Fails if anything of the good client was reset or refused, if the memory exceeds its limit by more than a fifth, or if anything
-# is held after the attackers have gone.
+# Fails if a connection or request of the good client was reset or refused, if the memory exceeds its limit by more than a
+# fifth, or if the server holds anything after the attackers have gone.
 #
 # With --latency also if the 99th percentile under attack is more than three times the larger of two figures: that of the idle
 # server, and a control. In the control the same attackers attack a bystander in a process of its own, which keeps their
-# connections and reads nothing, while the good client works on the server, which nobody attacks. Attackers, client and server
-# share the cores of this machine, and the control shows what the attackers themselves cost. It also hides what the server
-# does with less than that: on few cores the criterion is weak, and only the comparison of both figures says something. The
-# time until the 99th percentile of 200 ms is at most three times that of the idle server, after the attackers have left, must
-# be a second at most. On a machine with other work the figures say nothing.
+# connections and reads nothing, while the good client works on the server, which is not attacked. Attackers, client and server
+# share the cores of this machine, and the control shows the cost of the attackers themselves. It also hides smaller costs of
+# the server: on few cores the criterion is weak, and only the comparison of both figures is meaningful. The time until the
+# 99th percentile of 200 ms is at most three times that of the idle server, after the attackers have left, must be a second
+# at most. On a machine with other work the figures mean nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export STEADFAST_LONG=1

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# NFS clients that nobody here wrote, against our server: the tools of libnfs, and a client on its raw interface that calls every
-# procedure and provokes every error that RFC 1813 lists and that can be had (scripts/nfs-clients/).
+# Independent NFS clients against our server: the tools of libnfs, and a client on its raw interface that calls every
+# procedure and provokes every error that RFC 1813 lists and a client can provoke (scripts/nfs-clients/).
 #
 #   scripts/nfs-clients.sh [--server steadfast|ganesha] [--contract NAME] [--only PART[,PART…]] [--few-links] [--show]
 #
-#   --server NAME    ganesha: the client against nfs-ganesha on ext4, to see what the checks are worth (default steadfast)
+#   --server NAME    ganesha: the client against nfs-ganesha on ext4, to test the checks (default steadfast)
 #   --contract NAME  of the volumes (default ordered), 'pm' for volumes in persistent memory, or all
 #   --only PARTS     of: tools, and those of the client: mount, rpc, attributes, names, rename, data, listing, limits, errors, full,
 #                    links, restart
@@ -304,7 +304,7 @@ tools() {
   works "the file is the user's" said '1000 +1001 +1 users$'
   fails "nfs-cat by a user of a file for nobody" tool nfs-cat "$(url "$MAIN/$top/attributes/private" uid=1234 gid=1234)"
 
-  # Who has no rights on this machine has no port below 1024.
+  # Without privileges on this machine, a client has no port below 1024.
   fails "nfs-ls from a port that everybody may use" tool setpriv --reuid 1000 --regid 1000 --clear-groups nfs-ls "$(url "$MAIN")"
   works "it says why" said 'ACCES'
 

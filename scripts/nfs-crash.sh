@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# The NFS server dies under load and comes back: clients go on, and everything that was acknowledged as stable is there.
+# The NFS server dies under load and restarts: clients go on, and everything that was acknowledged as stable is there.
 #
 #   scripts/nfs-crash.sh [--rounds N] [--clients N] [--seconds N] [--seed N] [--contract NAME] [--server steadfast|ganesha]
 #
-#   --rounds N       each on a fresh volume, with one to three deaths under load and one behind it (default 5)
+#   --rounds N       each on a fresh volume, with one to three deaths under load and one after it (default 5)
 #   --clients N      at the same time, a connection and a directory each (default 10)
 #   --seconds N      of load in each round (default 2)
 #   --seed N         of the first round (default 1); the moments of death are not repeatable
 #   --contract NAME  of the volume (default ordered)
 #   --server NAME    ganesha: the same with nfs-ganesha on ext4 (dirsync), to see that the test is fair
 #
-# A death is a kill -9; every other one of Steadfast's also cuts the power of the disk under it, which then loses what was not
-# flushed. The clients (bench/nfs, `crash`) compare their directories with what was acknowledged each time the server is back,
-# before they send again what was not answered; a COMMIT with another verifier makes them write again. Needs root.
+# A death is a kill -9; every other one of Steadfast's also cuts the power of the disk under it, which then loses all writes
+# that were not flushed. Each time the server is back, the clients (bench/nfs, `crash`) compare their directories with the
+# acknowledged state, before they repeat unanswered requests; a COMMIT with another verifier makes them write again. Needs root.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
@@ -141,7 +141,7 @@ for ((round = 1; round <= rounds; round++)); do
     die "round $round, seed $((seed + round - 1)): $(cat "$WORK/load")"
   fi
   add_up <"$WORK/load"
-  # Those who were acknowledged are gone; so is the server.
+  # The clients that got acknowledgements are gone; so is the server.
   die_and_serve
   if ! client verify "$WORK/record" >"$WORK/verified" 2>&1; then
     keep

@@ -2,10 +2,10 @@
 # shellcheck shell=bash disable=SC2034
 #
 # Every server and every client runs in a network of its own, which has a loopback and nothing else, with mounts of its own:
-# the ports are free, nobody outside can reach them, and mounts are gone when the last process in there is. rpcbind runs in
+# the ports are free, no outside process can reach them, and mounts end with the last process in there. rpcbind runs in
 # there, too: ganesha does not start without it.
 
-# What Steadfast's server is told beside its ports: the clients here are root, as ganesha's are, and the guest's come from any
+# Options of Steadfast's server, besides its ports: the clients here are root, as ganesha's are, and the guest's come from any
 # port.
 NFS_OPTIONS=${STEADFAST_NFS_OPTIONS:---squash none --insecure}
 

@@ -58,7 +58,7 @@ done
 reason=$(fuse_reason)
 [ -z "$reason" ] || unable "cannot mount here: $reason"
 
-# Everything is mounted where nobody else sees it.
+# Everything is mounted in a private mount namespace.
 if [ -z "${XFSTESTS_INSIDE:-}" ]; then
   build_release
   export STEADFAST XFSTESTS_INSIDE=1

@@ -46,11 +46,11 @@ Theorem current_is_commits c c' o : iinit c → isteps c c' →
 Proof. intros Hi Hs. by destruct (reach_iinv _ _ Hi Hs). Qed.
 
 (** ** The bytes of the log *)
-(** When the last transaction in the first [k] records that sets [o] closed: so many operations
-    had been committed. *)
+(** The moment at which the last transaction in the first [k] records that sets [o] closed: the number
+    of operations committed by then. *)
 Definition moment_in (c : bst * mem) (k : nat) (o : place) : nat := moment eds c.1 (mom c.2) (laid_in c.1 k) o.
-(** The log leads to what had been done to a place by then, with what was added later and is laid. Who wrote or
-    added before is laid; who wrote or touched it and is laid did so before. *)
+(** The log leads to the effect of all operations on a place by then, and of later additions that are laid. An
+    operation that wrote or added before is laid; a laid operation that wrote or touched the place did so before. *)
 Theorem log_is_moment c c' k o : iinit c → isteps c c' →
   after (take k (log c'.2)) o = run_all (fo (hist c'.1) o)
     (filter (λ i, i < moment_in c' k o ∨ own c'.1 i ∈ laid_in c'.1 k) (seq 0 (length (hist c'.1)))) (d0 o) ∧
@@ -66,7 +66,7 @@ Proof.
     apply moment_le; [done|]. apply anyb_idx. eauto.
   - apply moment_max. intros t Ht%Hq _. by apply i_old.
 Qed.
-(** A place that nobody adds to holds, after each prefix of the records, what it held at one moment: no laid
+(** A place that no operation adds to holds, after each prefix of the records, its value of one moment: no laid
     operation on it came later, and every write before is laid, so it is a value of its own life. *)
 Theorem log_is_own_life c c' k o : iinit c → isteps c c' → (∀ i x, hist c'.1 !! i = Some x → ad x o = false) →
   after (take k (log c'.2)) o = run_all (fo (hist c'.1) o) (seq 0 (moment_in c' k o)) (d0 o) ∧

@@ -383,8 +383,8 @@ Proof.
 Qed.
 
 (** ** In a recovery *)
-(** What an event does to the device; [c'] is the checker's state behind it, which knows the older
-    header's place. A cut leaves what the survivors say. *)
+(** The effect of an event on the device; [c'] is the checker's state after it, which knows the older
+    header's place. After a cut, the survivors give the state. *)
 Section recovery.
 Context (N : nat).
 Definition older (c : rcv) : bool := match r_at c with PVerd i _ _ | PFresh i _ _ => negb i | _ => false end.

@@ -51,7 +51,7 @@ Definition ishdr (g : option nat) (y : option hdr) : bool :=
 Section rexec.
 Context (N : nat) (d0 : nat → option (sector → nat)).
 
-(** The chain to accept, behind the newer header. *)
+(** The chain to accept, after the newer header. *)
 Definition judge (t : tdisk) (R : list jrec) (h : hdr) : option (list jrec) :=
   match scan N (length R) t (h_rep h) (h_pos h) (h_tail h) with
   | Some l => Some (take (cutidx t (proved h l) l) l)
@@ -559,8 +559,8 @@ Proof.
   - apply dsurvives_tsurv, sub_tback.
 Qed.
 
-(** An accepted trace, cut after any of its events, with an accepted recovery behind it, cut as
-    often as one likes, is a trace of the model; so the whole is one of the specification ... *)
+(** An accepted trace, cut after any of its events, then an accepted recovery, cut any number of
+    times, is a trace of the model; so the whole is one of the specification ... *)
 Theorem accepted_recovery l c c1 ls r :
   J0 d0 c → execs N d0 c l = Ok c1 → rexecs (cut_run c1) ls = Ok r →
   spec_steps 0 d0 (labs N d0 c l ++ concat (rlab <$> ls)) ([], 0) (r_recs r, r_ack r).

@@ -1,7 +1,7 @@
-(** What a cut may leave, cell by cell, and what recovery must find in it: the newer header,
-    the chain behind it, the first covered block that does not match. The device of a trace is
-    kept apart from the model's disk: it holds what was written, write by write, and what it may
-    hold is always among what the model's disk may hold. *)
+(** The states that a cut may leave, cell by cell, and the findings that recovery must make in them:
+    the newer header, its chain, the first covered block that does not match. The device of a trace is
+    separate from the model's disk: it holds each single write, and each of its possible states is
+    among those of the model's disk. *)
 From stdpp Require Import prelude functions list.
 From Steadfast Require Import Disk Replay Journal Inv Recovery Run Refine CheckDevice Checker.
 

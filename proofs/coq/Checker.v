@@ -11,7 +11,7 @@ Inductive ev :=
   | EDataDone (b : nat)                   (** and is complete *)
   | ELay (ep sq pos len fl : nat) (l : list (nat * entry))  (** a record is laid, its write begins *)
   | ELayDone                              (** the record's write is complete *)
-  | EFlush (f : nat)                      (** anybody's flush begins *)
+  | EFlush (f : nat)                      (** any thread's flush begins *)
   | EFlushed (f : nat)                    (** and has succeeded *)
   | EAck                                  (** the record is acknowledged *)
   | ERelease (b : nat)                    (** the block leaves the quarantine *)
@@ -574,7 +574,7 @@ Proof.
   intros [Hi Hj] Hx. destruct (execs_sound _ _ _ Hj Hx) as [(ls&Hs&<-) _]. apply spec_vis.
   by eapply (journal_refines 0 N d0 ls (model c) (model c')).
 Qed.
-(** ... and so does each of its prefixes, cut at any point, with any recovery behind it: the
+(** ... and so does each of its prefixes, cut at any point, followed by any recovery: the
     opening keeps everything that was acknowledged before the cut. *)
 Definition quiet_label (x : jlabel) : Prop := match x with Lay _ | Ack | Open _ => False | _ => True end.
 Lemma quiet_steps l t t' : Forall quiet_label l → MI 0 N d0 t → steps l t t' → MI 0 N d0 t' ∧ rs t' = rs t ∧ lb t' = lb t.

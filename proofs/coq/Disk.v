@@ -30,7 +30,7 @@ Definition persist (c c' : cell) : Prop :=
 (** After a cut, or the death of the process while the caches live on: nothing that was
     impossible before is possible now, and nothing is under way. *)
 Definition survives (c c' : cell) : Prop := quiet c' ∧ ∀ v, poss c' v → poss c v.
-(** Everything is complete and flushed, with nobody else about. *)
+(** Everything is complete and flushed, and no operation is under way. *)
 Definition clean (c : cell) : cell := Cell [] (cur c) 0 0 false.
 
 Lemma poss_cur c : poss c (cur c).

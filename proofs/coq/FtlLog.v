@@ -199,7 +199,7 @@ Record fok (lg : list entry) (i n : nat) (f : flash) : Prop := Fok {
   f_len : n ≤ length lg;
   f_commit : upb (dl f) (dd f) = n ∨ ∃ p w, lg !! (n - 1) = Some (p, w, true);
   f_named a p : mapat lg n a = Some p → holds f p a ∧ still f p }.
-(** Pages that commit more lie behind one that is not there. *)
+(** Pages that commit more lie after a missing one. *)
 Definition gaps (lg : list entry) (i n : nat) (f : flash) : Prop := ∀ j p w, n ≤ j → lg !! j = Some (p, w, true) →
   ∃ j' p' w' b', n ≤ j' ≤ j ∧ lg !! j' = Some (p', w', b') ∧ ∀ w b, ¬ poss f p' (Data i j' w b).
 Definition definite (c : flash) : Prop := (∀ p, still c p) ∧ rq c = None ∧ dd c = length (dl c).

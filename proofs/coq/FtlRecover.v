@@ -243,7 +243,7 @@ Proof.
   destruct (Hk (dd c)) as (q&Hq&He); [lia..|]. rewrite take_ge in He by lia. unfold based. rewrite He.
   by replace q with (upb (dl c) (dd c)) by lia.
 Qed.
-(** Recovery finds the committed map, and begins behind it; and it does find something. *)
+(** Recovery finds the committed map, and begins after it; and it always finds one. *)
 Record found lg i n c (m : mem) : Prop := Fnd {
   d_mi : mi m = S i; d_num : num m = n; d_fn : fn m = n; d_wr : wr m = 0;
   d_mp a : mp m a = mapat lg n a; d_fm a : fm m a = mapat lg n a;

@@ -31,7 +31,7 @@ Inductive dstep : dlog → dlog → Prop :=
       (∀ q, q ∈ nx → q ≠ p ∧ here (df s) q = Empty ∧ calm (df s) q) →
       dstep s (Dl (dwrite p (Holds (Dp (length (ch s)) w e nx)) (df s)) (ch s ++ [(p, Dp (length (ch s)) w e nx)])
         (base s) (dur s) (starts s))
-  (** Any place may be erased that holds no page behind the root. *)
+  (** Any place may be erased that holds no page after the root. *)
   | d_erase s q : (∀ j x, base s ≤ j → ch s !! j ≠ Some (q, x)) →
       dstep s (Dl (dwrite q Empty (df s)) (ch s) (base s) (dur s) (starts s))
   | d_sync s : dstep s (Dl (Df (here (df s)) (λ _ _, False)) (ch s) (base s) (length (ch s)) (starts s))

@@ -49,7 +49,7 @@ Proof.
   rewrite len_cons, sum_cons.
   assert (n < x) by (apply H; left). assert (len l * (n + 1) ≤ sum l) by (apply IH; intros v Hv; apply H; by right). lia.
 Qed.
-(** Of so many blocks with no more than [L] valid sectors, some has [N] at most. *)
+(** Of at least [U - newest] blocks with at most [L] valid sectors in all, one has at most [N]. *)
 Theorem pigeonhole d used : fits d → U d - newest d ≤ len used → (∀ v, v ∈ used → 0 ≤ v) → sum used ≤ L d →
   ∃ v, v ∈ used ∧ v ≤ N d.
 Proof.
@@ -93,7 +93,7 @@ Inductive closed (d : disk) (y : list Z) (f : Z) : bool → list Z → Z → Pro
 
 (** More than the reserve. *)
 Definition plenty (d : disk) (t : st) : Prop := D d * (reserve d + 1) + own d ≤ room d t.
-(** What an epoch still needs, moving so many sectors besides. *)
+(** There is room for the rest of the epoch, and for moving [v] sectors besides. *)
 Definition can_move (d : disk) (t : st) (v : Z) : Prop :=
   rest t + hbuf t + s d * own d + buf t + v ≤ s d * room d t.
 
@@ -253,7 +253,7 @@ Ltac sized d t F H :=
   pose proof (n_rest d t H); pose proof (n_hbuf d t H); pose proof (n_buf d t H); pose proof (n_due d t H); pose proof (n_epoch d t H);
   pose proof (n_half d t H); pose proof (n_gone d t H); pose proof (owed_bound d t H).
 
-(** The room behind a step: less by the page that was programmed, if one was. *)
+(** The room after a step: less by the page that was programmed, if one was. *)
 Ltac rooms d t :=
   match goal with
   | H : take _ _ _ _ _ _ _ |- context [room d ?u] =>
@@ -331,8 +331,8 @@ Qed.
 Definition short (d : disk) (t : st) : Prop :=
   s d * room d t + s d * D d * (gone t + half t) < reserve d * (s d * D d) + hbuf t + s d * due t + buf t.
 
-(** (2) and the pigeonhole: then a block has no more than [N] valid sectors. Assumed: valid sectors are those of the
-    disk, for no two share a place; so many blocks at most are newer than what durable delta pages say. *)
+(** (2) and the pigeonhole: then a block has at most [N] valid sectors. Assumed: valid sectors are those of the
+    disk, for no two share a place; at most [newest] blocks are newer than the durable delta pages. *)
 Theorem victim_exists d t : fits d → sane d t → vict t = None → short d t → sum (old t) ≤ L d → len (young t) + fresh t ≤ newest d →
   ∃ l v k, old t = l ++ v :: k ∧ v ≤ N d.
 Proof.
@@ -402,7 +402,7 @@ Proof.
     constructor; unfold owed, busy; rewrite E; lia.
 Qed.
 
-(** (1) and (2): behind a flush the reserve is there again. *)
+(** (1) and (2): after a flush the reserve is there again. *)
 Theorem reserve_again d t u : fits d → sane d t → ended d t → next d t u → D d * reserve d ≤ room d u ∧ good d u.
 Proof.
   intros F H He [Hf Hr Hhp Hmp Hhw Hmw Hrest Hb Hdue Hv Hs]. sized d t F H.

@@ -2,7 +2,7 @@
     its last one is torn (the commit is there, and does not count), the mount after it is cut,
     too, sectors are moved, a checkpoint replaces the root, the old block is erased, and a cut
     comes before any of that is synced. Two sectors that exist, two pages in a block. And one of the
-    delta log alone, in which a whole page lies behind a torn one. *)
+    delta log alone, in which a whole page lies after a torn one. *)
 From stdpp Require Import prelude functions list relations.
 From Steadfast Require Import Ftl FtlLog FtlRecover FtlOps FtlRuns.
 

@@ -4,12 +4,12 @@
     it, and the sums that it adds to counters; when it closes it keeps the current image of
     that moment, which later operations do not change. A record carries the masks over into
     the committed image, and resolves sums against it in log order. Of some places the newest
-    value counts, whoever wrote it (a directory's times): nobody owns them. Their value is that
-    of the frozen image, too, but a transaction gives them up to one that closed later and is
-    laid before. What the log leads to is in [Bytes].
+    value counts, whichever transaction wrote it (a directory's times): no transaction owns them.
+    Their value is that of the frozen image, too, but a transaction gives them up to one that closed
+    later and is laid before. [Bytes] says what the log leads to.
 
     Memory is one array of places, of all blocks. A place is a bit or byte, or a counter as a
-    whole: nobody writes a part of a counter. *)
+    whole: no operation writes a part of a counter. *)
 From stdpp Require Import prelude functions list.
 From Steadfast Require Import Replay Streams Reorder.
 
@@ -96,7 +96,7 @@ Inductive istep : bst * mem → bst * mem → Prop :=
     bstep str rel s s' → hist s' = hist s → ph s t = PRun → ph s' t = PClosed →
     istep (s, m) (s', Mem (cur m) (com m) (msk m) (adm m) (sum m) (lat m) (upd (frz m) t (cur m))
       (que m ++ [t]) (upd (mom m) t (length (hist s))) (log m))
-(* what is closed and stays behind gives newest values up to those who closed later *)
+(* a closed transaction that is not laid gives newest values up to laid ones that closed later *)
 | i_lay s s' m ts gap :
     bstep str rel s s' → recs s' = recs s ++ [ts] → ts `sublist_of` que m →
     istep (s, m) (s', Mem (cur m) (lay m ts) (msk m) (adm m) (sum m)
@@ -258,7 +258,7 @@ Definition sets (s : bst) (t : nat) (o : place) : bool := anyb (hist s) (λ x, w
 (** When the last of [l] that does one of them closed. *)
 Definition moment (s : bst) (f : nat → nat) (l : list nat) (o : place) : nat :=
   foldr (λ t n, (if sets s t o then f t else 0) `max` n) 0 l.
-(** [v] is of the operations before that moment and those of [l]; who wrote or added before it is in [l]. *)
+(** [v] is of the operations before that moment and those of [l]; each one that wrote or added before it is in [l]. *)
 Definition good (s : bst) (f : nat → nat) (l : list nat) (o : place) (v : val) : Prop :=
   v = run_all (fo (hist s) o) (filter (λ i, i < moment s f l o ∨ own s i ∈ l) (seq 0 (length (hist s)))) (d0 o) ∧
   ∀ i x, hist s !! i = Some x → wr x o || ad x o = true → i < moment s f l o → own s i ∈ l.
@@ -361,7 +361,7 @@ Record iinv (s : bst) (m : mem) : Prop := {
   i_sum : ∀ t o, live s t → sum m t o = tot (hist s) o (idx s t);
   i_run : ∀ t o, ph s t = PRun → lat m t o = lts s t o;
   i_lat : ∀ t o, ph s t = PClosed → lat m t o = true → lts s t o = true;
-  (* the newest value is left to whoever closed later and is laid, and to nobody else *)
+  (* the newest value is given up only to a laid transaction that closed later *)
   i_left : ∀ t o, ph s t = PClosed → lts s t o = true → lat m t o = false →
     ∃ w, w ∈ laid s ∧ lts s w o = true ∧ pos (que m) t < pos (que m) w;
   i_kept : ∀ t o w, ph s t = PClosed → lat m t o = true → w ∈ laid s → lts s w o = true → pos (que m) w ≤ pos (que m) t;

@@ -140,7 +140,7 @@ Definition rimg (d : disk) (l : list rec) : addr → option cont :=
   λ b, if tch (es l b) then Some (λ o, rpl zero (es l b) o (cur (home d b o))) else None.
 Definition verdict (h : hdr) (k : nat) : hdr :=
   Hdr (S (h_gen h)) (S (h_ep h)) (h_rep h) (h_tail h) (h_pos h) k (Some k).
-(** The header of the empty log behind the chain [l]. *)
+(** The header of the empty log after the chain [l]. *)
 Definition fresh (h : hdr) (l : list rec) (e : nat) : hdr :=
   Hdr (S (h_gen h)) e e (h_tail h + length l) (h_pos h + sum_list (r_len <$> l)) (h_tail h + length l) None.
 

@@ -140,7 +140,7 @@ Record ext (h h' : head) : Prop := Ext {
   x_closed : cur h = cur h' → ch h = ch h';
   (** After a claim the checkpoint stands still until the opening. *)
   x_fenced : cur h = cur h' → cur h < top h → base h = base h' ∧ rt h = rt h';
-  (** Whoever opens next has claimed last, and closes slots of the term that was open. *)
+  (** The machine that opens next has claimed last, and closes slots of the term that was open. *)
   x_next : cur h < cur h' → top h ≤ cur h';
   x_direct : cur h < top h → cur h' = top h →
     ch h' = ch h ++ replicate (length (ch h') - length (ch h)) (cur h);

@@ -48,7 +48,7 @@ Definition touched (ids : list nat) (t : txn) : bool := existsb (λ y, mem (o_id
 (** [ids] name the operations of [l], each once. *)
 Definition named (ids : list nat) (l : list txn) : bool :=
   Init.Nat.eqb (length ids) (length (names l)) && forallb (λ i, mem i ids) (names l).
-(** Of what a transaction of [l] follows, nothing is left behind in [rest] or behind it in [l]. *)
+(** No transaction of [l] follows one of [rest], or one that comes later in [l]. *)
 Fixpoint in_order (l rest : list txn) : bool :=
   match l with
   | [] => true

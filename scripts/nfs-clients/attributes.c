@@ -22,7 +22,7 @@ static void test_setattr(H dir) {
     struct handle file = new_file(dir, "attributes", "0123456789");
     fattr3 a = attr_of(&file);
     check(a.type == NF3REG && a.mode == 0644 && a.nlink == 1 && a.size == 10, "a new file's type, mode, links and size");
-    check(a.uid == 0 && a.gid == 0, "its owner is who made it");
+    check(a.uid == 0 && a.gid == 0, "its owner is its creator");
     check(is_now(a.mtime) && is_now(a.ctime) && is_now(a.atime), "its times are now");
 
     R r = setattr(&file, set_mode_to(0751), NULL);
@@ -103,12 +103,12 @@ static void test_access(H dir) {
     check((granted(&file, STRANGER, ALL_ACCESS) & (read_write | ACCESS3_EXECUTE)) == 0, "a stranger may nothing");
     check((granted(&file, 0, ALL_ACCESS) & read_write) == read_write, "root may read and write");
     check(granted(&file, OWNER, ACCESS3_READ) == ACCESS3_READ, "nothing is granted that was not asked for");
-    check(granted(&file, OWNER, 0) == 0, "who asks for nothing gets nothing");
+    check(granted(&file, OWNER, 0) == 0, "a request for no rights is granted none");
     as(OWNER, OWNER);
     OK(read_from(&file, 0, 4), "by the owner");
     OK(write_to(&file, 0, "TEXT", 4, FILE_SYNC), "by the owner");
-    // Who has opened a file may go on when its mode is changed, and who may run a program may read it: the server cannot tell
-    // (section 4.4 of the RFC).
+    // A client that has opened a file may go on when its mode changes, and a client that may run a program may read it: the
+    // server cannot tell the cases apart (section 4.4 of the RFC).
     OK(setattr(&file, set_mode_to(0), NULL), "of the mode by the owner");
     OK(read_from(&file, 0, 4), "by the owner, whatever the mode");
     OK(write_to(&file, 0, "text", 4, FILE_SYNC), "by the owner, whatever the mode");
@@ -119,7 +119,7 @@ static void test_access(H dir) {
     as(0, 0);
 
     struct handle sub = new_dir(dir, "shared", 0711);
-    check(granted(&sub, STRANGER, ALL_ACCESS) == ACCESS3_LOOKUP, "who may only search a directory may look names up");
+    check(granted(&sub, STRANGER, ALL_ACCESS) == ACCESS3_LOOKUP, "a user that may only search a directory may look names up");
     check((granted(&sub, 0, ALL_ACCESS) & ~(uint32_t)ACCESS3_EXECUTE) == (ALL_ACCESS & ~(uint32_t)ACCESS3_EXECUTE),
           "root may do everything with a directory");
     // What is granted is what is done.

@@ -182,8 +182,8 @@ static const struct {
     {ANY, NFS3ERR_SERVERFAULT, "it would be a bug of the server"},
     {ANY, NFS3ERR_DQUOT, "there are no quotas"},
     {ANY, NFS3ERR_NOTSUPP, "every procedure is supported"},
-    {NFS3_READ, NFS3ERR_NXIO, "devices are the client's, nobody reads them over NFS: INVAL"},
-    {NFS3_READLINK, NFS3ERR_ACCES, "who has found a symbolic link may read it, whatever its mode"},
+    {NFS3_READ, NFS3ERR_NXIO, "devices are the client's, no client reads them over NFS: INVAL"},
+    {NFS3_READLINK, NFS3ERR_ACCES, "a client that has found a symbolic link may read it, whatever its mode"},
     {NFS3_SETATTR, NFS3ERR_NOSPC, "attributes have their place already, and a longer file gets a hole"},
     {NFS3_RENAME, NFS3ERR_EXIST, "ISDIR, NOTDIR and NOTEMPTY, which it has, too, say what rename(2) is to say"},
     {NFS3_RENAME, NFS3ERR_MLINK, "a rename makes no link meanwhile, and a directory may have any number of directories in it"},
@@ -196,7 +196,7 @@ static struct {
     bool seen;
 } mount_statuses[] = {
     {MNT3_OK, "OK", NULL, false},
-    {MNT3ERR_PERM, "PERM", "who may not is told ACCES", false},
+    {MNT3ERR_PERM, "PERM", "the server answers ACCES instead", false},
     {MNT3ERR_NOENT, "NOENT", NULL, false},
     {MNT3ERR_IO, "IO", "the medium is whole", false},
     {MNT3ERR_ACCES, "ACCES", NULL, false},

@@ -86,7 +86,7 @@ bool connect_to(struct connection *c, const char *host, int port, int program, i
 void disconnect(struct connection *c);
 // Lets the library work until `*waiting` is not positive. False if the connection ends or nothing happens for long.
 bool work_while(struct connection *c, const int *waiting);
-// Who asks from now on.
+// Sets the user and group of later requests.
 void as(uint32_t uid, uint32_t gid);
 
 // ---------------------------------------------------------------- calls (calls.c)

@@ -24,7 +24,7 @@ static void test_read(H dir) {
     r = read_from(&file, 10, 10);
     check(!r->lost && r->status == NFS3_OK && r->count == 0 && r->eof, "a READ at the end has nothing and says so");
     r = read_from(&file, 1000000, 10);
-    check(!r->lost && r->status == NFS3_OK && r->count == 0 && r->eof, "a READ behind the end, too");
+    check(!r->lost && r->status == NFS3_OK && r->count == 0 && r->eof, "a READ past the end, too");
     r = read_from(&file, 3, 0);
     check(!r->lost && r->status == NFS3_OK && r->count == 0, "a READ of nothing succeeds");
     EXPECT(read_from(dir, 0, 10), "of a directory", NFS3ERR_INVAL, NFS3ERR_ISDIR);
@@ -60,7 +60,7 @@ static void test_write(H dir) {
     OK(r, "of nothing");
     check(r->count == 0 && attr_of(&file).size == before.size, "it writes nothing");
     r = write_to(&file, 1000000, "end", 3, FILE_SYNC);
-    OK(r, "far behind the end");
+    OK(r, "far past the end");
     char zeros[4096] = {0};
     check(attr_of(&file).size == 1000003 && holds(&file, 500000, zeros, sizeof zeros) && holds(&file, 1000000, "end", 3),
           "the hole is zeros");
@@ -90,8 +90,8 @@ static void test_commit(H dir) {
         {0, 0, "of all"},
         {0, 9, "of just that"},
         {4, 0, "from the middle to the end"},
-        {1 << 30, 0, "from behind the end"},
-        {1 << 30, 4096, "of a range behind the end"},
+        {1 << 30, 0, "from past the end"},
+        {1 << 30, 4096, "of a range past the end"},
         {0, 4294967295U, "of more than there is"},
         {1ULL << 62, 4294967295U, "of a range far away"},
     };
@@ -103,7 +103,7 @@ static void test_commit(H dir) {
         check_wcc("COMMIT", &r->wcc, &before, &file);
     }
     struct handle untouched = new_file(dir, "untouched", "");
-    OK(commit(&untouched, 0, 0), "of a file that nobody wrote to");
+    OK(commit(&untouched, 0, 0), "of a file that was never written");
     check(holds(&file, 0, "some text", 9), "all of it is there");
 }
 

@@ -145,7 +145,7 @@ void test_links(void) {
     uint32_t most = r->pathconf.linkmax;
     check(most >= 8, "a file may have %u links", most);
     if (options.few_links) return;
-    if (!promise(most <= 100000, "so many can be made")) return;
+    if (!promise(most <= 100000, "at most 100,000 links can be made")) return;
     link_many(&linked, &in, most - 1);
     check(attr_of(&linked).nlink == most, "the file has as many links as linkmax says");
     EXPECT(link_to(&linked, &in, "one-more"), "over linkmax", NFS3ERR_MLINK);

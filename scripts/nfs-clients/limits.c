@@ -44,7 +44,7 @@ static void test_fsinfo(H dir) {
     R w = write_to(&file, i.maxfilesize - 1, "x", 1, FILE_SYNC);
     OK(w, "of the last byte that a file can have");
     check(attr_of(&file).size == i.maxfilesize, "the file is as large as files can be: %llu", (unsigned long long)i.maxfilesize);
-    EXPECT(write_to(&file, i.maxfilesize, "x", 1, FILE_SYNC), "of the byte behind it", NFS3ERR_FBIG);
+    EXPECT(write_to(&file, i.maxfilesize, "x", 1, FILE_SYNC), "of the byte after its end", NFS3ERR_FBIG);
     EXPECT(write_to(&file, UINT64_MAX - 1, "xxxx", 4, FILE_SYNC), "over the end of all numbers", NFS3ERR_FBIG, NFS3ERR_INVAL);
     EXPECT(write_to(&file, 1ULL << 63, "x", 1, UNSTABLE), "of a byte that is negative to some", NFS3ERR_FBIG, NFS3ERR_INVAL);
     r = read_from(&file, i.maxfilesize - 1, 100);

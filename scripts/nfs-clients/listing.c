@@ -131,7 +131,7 @@ static void test_entries(H dir) {
     EXPECT(read_dir(dir, 0, zero, 0), "of no bytes", NFS3ERR_TOOSMALL);
     EXPECT(read_dir_plus(dir, 0, zero, 8, 8), "of 8 bytes", NFS3ERR_TOOSMALL);
     EXPECT(read_dir_plus(dir, 0, zero, 1024, 100), "of 100 bytes", NFS3ERR_TOOSMALL);
-    PROMISED(read_dir(dir, 1ULL << 63, verifier, 4096), "with a cookie that nobody gave", NFS3_OK, NFS3ERR_BAD_COOKIE);
+    PROMISED(read_dir(dir, 1ULL << 63, verifier, 4096), "with a cookie that no reply gave", NFS3_OK, NFS3ERR_BAD_COOKIE);
     free(entries);
 }
 

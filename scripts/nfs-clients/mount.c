@@ -126,7 +126,7 @@ void test_rpc(void) {
     const char *host = options.ipv4 ? options.host : "::1";
     if (promise(connect_to(&nfs, host, options.port, NFS_PROGRAM, NFS_V3, 1), "%s is served, too", host)) {
         OK(getattr(&export_root), "over another connection");
-        // Without a credential, everybody is nobody.
+        // Without a credential, every client is the user nobody.
         rpc_set_auth(nfs.rpc, libnfs_authnone_create());
         OK(getattr(&top), "with AUTH_NONE");
         EXPECT(make_dir(&top, "by-nobody", set_nothing()), "with AUTH_NONE", NFS3ERR_ACCES);

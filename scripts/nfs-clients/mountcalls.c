@@ -1,4 +1,4 @@
-// The six procedures of MOUNT version 3 as plain functions, and calls to versions that nobody offers.
+// The six procedures of MOUNT version 3 as plain functions, and calls to versions that no server offers.
 #include "client.h"
 
 #include <stdio.h>

@@ -14,7 +14,7 @@ static void check_made(const char *what, R r, const fattr3 *dir_before, H dir, c
     if (!OK(r, what)) return;
     wcc_data wcc = r->wcc;
     post_op_attr attr = r->attr;
-    if (!promise(r->has_handle, "%s: the handle is told", what)) return;
+    if (!promise(r->has_handle, "%s: the reply has the handle", what)) return;
     struct handle made = r->handle;
     check(same_attr_as(&attr, &made), "%s: the attributes told are the new object's", what);
     check_wcc(what, &wcc, dir_before, dir);
@@ -79,7 +79,7 @@ static void test_lookup(H dir) {
     struct handle file = new_file(&sub, "name", "text");
     R r = lookup(&sub, "name");
     OK(r, "of a name");
-    check(same_attr_as(&r->attr, &file) && same_attr_as(&r->dir_attr, &sub), "the attributes of object and directory are told");
+    check(same_attr_as(&r->attr, &file) && same_attr_as(&r->dir_attr, &sub), "the reply has the attributes of both");
     fattr3 own = attr_of(&sub), parent = attr_of(dir);
     r = lookup(&sub, ".");
     OK(r, "of .");

@@ -133,7 +133,7 @@ void test_restart(void) {
     OK(r, "exclusive, again after the restart");
     if (r->has_handle) check(attr_of(&r->handle).fileid == attr_of(&exclusive).fileid, "it is the same file");
     EXPECT(create_exclusive(&dir, "exclusive", "another-"), "exclusive, by somebody else", NFS3ERR_EXIST);
-    // Two dots and five names; a name that came meanwhile may be before the cookie or behind it.
+    // Two dots and five names; a name that came meanwhile may be before the cookie or after it.
     r = read_dir(&dir, cookie, cookie_verifier, 4096);
     if (OK(r, "from a cookie from before")) {
         for (size_t i = 0; i < r->entries_len; i++) listed += strcmp(r->entries[i].name, "loaded") != 0;

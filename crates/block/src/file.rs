@@ -13,7 +13,7 @@
 //! * **A failed flush stays failed.** After a failed `fdatasync` the kernel marks the lost
 //!   pages clean and reports success the next time. The device therefore repeats the first
 //!   failure for ever; only opening it again shows what the medium really holds.
-//! * **A flush comes after what it covers.** Requests return when nothing of them is in flight
+//! * **A flush comes after the writes that it covers.** Requests return when nothing of them is in flight
 //!   any more, whatever the engine and whether or not they failed; so no buffer is used after
 //!   that, and a flush that is called later covers them.
 //! * **Any buffer will do.** With `O_DIRECT`, buffers that are not aligned to a block take a
@@ -123,7 +123,7 @@ impl FileDevice {
         self.backend.engine()
     }
 
-    /// Why another engine is at work than was asked for, and what could be done about it.
+    /// Why another engine is at work than the requested one, and a remedy.
     #[must_use]
     pub fn engine_refusal(&self) -> Option<&io::Error> {
         self.engine_refusal.as_ref()

@@ -1,8 +1,8 @@
 //! A device that can be held still: while it is *frozen*, nothing writes to it, so that it can be copied.
 //!
 //! * When [`Freezer::freeze`] returns, no write, discard or flush is in flight, and none begins before [`Freezer::thaw`].
-//!   A thread that wants one waits. Reads go on. So what lies on the device stands still; it is what a crash at that moment
-//!   could leave, and what was flushed before is in it.
+//!   A thread that wants one waits. Reads go on. So the device's content stands still; it is a state that a crash at that moment
+//!   could leave, and has all flushed writes.
 //! * A freeze ends by itself at its limit: the program that asked for it may have died. [`Freezer::thaw`] says whether
 //!   it still held, so that the copying program knows whether the copy is of one moment.
 

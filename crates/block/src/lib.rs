@@ -74,7 +74,7 @@ pub struct Geometry {
     pub read_only: bool,
 }
 
-/// What was asked of a device when it failed.
+/// The operation at which a device failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceOp {
     /// Opening or locking the device.
@@ -175,7 +175,7 @@ impl DeviceError {
 /// Result of a device request.
 pub type Result<T> = std::result::Result<T, DeviceError>;
 
-/// A disk. See the crate's header for what `write` and `flush` promise.
+/// A disk. See the crate's header for the promises of `write` and `flush`.
 ///
 /// Requests may come from several threads at once; overlapping writes in flight
 /// at the same time land in any order, so callers keep them apart.
@@ -236,8 +236,8 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// [`DeviceError::OutOfRange`] or the medium's error.
     fn discard(&self, at: BlockNo, count: u64) -> Result<()>;
 
-    /// Called at a clean shutdown, after the last flush: a device may do now what makes its next opening
-    /// quicker. What it holds, and returns to after a crash, stays the same, whatever comes of that.
+    /// Called at a clean shutdown, after the last flush: a device may make its next opening
+    /// quicker now. Its content, and the state that it returns to after a crash, stay the same, even if that fails.
     fn finish(&self) {}
 
     /// Waits until what flushes have acknowledged is where it is to stay. A device that acknowledges a flush when a cache has
@@ -249,7 +249,7 @@ pub trait BlockDevice: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Counters of the device, by name. What ends in `_now` goes up and down.
+    /// Counters of the device, by name. Those that end in `_now` go up and down.
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -264,8 +264,8 @@ pub trait BlockDevice: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// A device with the contract *snapshot*: after a crash it is what it was at its last flush, nothing
-/// older and nothing newer. What is written from one flush to the next is an *epoch*.
+/// A device with the contract *snapshot*: after a crash it has the state of its last flush, nothing
+/// older and nothing newer. The writes between two flushes are an *epoch*.
 ///
 /// A flush is two steps: [`close_epoch`](Self::close_epoch), [`wait`](Self::wait). Between them, later epochs can be
 /// written and closed. A crash then leaves the end of an epoch that was waited for, or of a later one that was closed:
@@ -277,7 +277,7 @@ pub trait Snapshot {
     /// How many the epoch under way still has room for. A [`BlockDevice::discard`] takes one, however long.
     fn room(&self) -> u64;
 
-    /// Closes the epoch under way: what is written after this call belongs to the next one. The epoch has all writes that
+    /// Closes the epoch under way: writes after this call belong to the next one. The epoch has all writes that
     /// returned before the call. Waits while the device has as many epochs on their way as it can.
     ///
     /// # Errors
@@ -290,8 +290,8 @@ pub trait Snapshot {
     /// The medium's error; no later epoch becomes durable.
     fn wait(&self, epoch: Ticket) -> Result<()>;
 
-    /// Forgets what was written since the last epoch was closed, as a crash would that found the others durable. A caller that relies on the
-    /// contract calls it before the first read: a client that died is no crash of the device.
+    /// Forgets the writes since the last epoch was closed, as a crash after which all others are durable. A caller that
+    /// relies on the contract calls it before the first read: a client that died is no crash of the device.
     ///
     /// # Errors
     /// The medium's error; the device is then of no use any more.
@@ -379,9 +379,9 @@ fn are_disjoint(writes: &[(BlockNo, &[&[u8]])]) -> bool {
     parts.is_sorted_by(|a, b| a.1 <= b.0)
 }
 
-/// Writes zeros to the blocks of `range`, for real, and flushes them; `progress` is told
-/// after every step how many blocks are done. Formatting does this to the log region, so
-/// that no commit ever waits for the host file system to allocate a block.
+/// Writes zeros to the blocks of `range`, really, and flushes them; `progress` gets the number
+/// of blocks done after each step. Formatting does this to the log region, so that no commit
+/// ever waits for the host file system to allocate a block.
 ///
 /// # Errors
 /// [`DeviceError::OutOfRange`], or the medium's error.

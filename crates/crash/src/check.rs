@@ -1,4 +1,4 @@
-//! One crash image: fsck as the cut left it, recover, compare with what the contract allows,
+//! One crash image: fsck as the cut left it, recover, compare with the states that the contract allows,
 //! cut the recovery, use the volume, fsck again.
 
 use crate::promise::Promise;
@@ -77,8 +77,8 @@ pub(crate) fn image(
     Ok(())
 }
 
-/// After each sync of one stream, what is durable and nothing else must be the tree with the fewest operations that the
-/// model allows: what the others did uncommitted can be lost.
+/// After each sync of one stream, the durable state alone must be the tree with the fewest operations that the
+/// model allows: uncommitted operations of the others can be lost.
 pub(crate) fn independent(
     run: &Recording,
     durable: Image,
@@ -103,7 +103,7 @@ pub(crate) fn independent(
 }
 
 /// Checks a disk that a cut at `moment` left, and the volume when it has been mounted and used;
-/// `mounted` hears when the tree has been compared. Returns the tree.
+/// `mounted` is called when the tree has been compared. Returns the tree.
 pub(crate) fn recovered<D: BlockDevice>(
     disk: &Arc<D>,
     history: &Promise,
@@ -220,7 +220,7 @@ fn grow(fs: &Fs, ino: Ino, size: u64) -> steadfast_vfs::Result<()> {
     if tail == [0; 5000] {
         return Ok(());
     }
-    let why = "bytes behind the end come into sight";
+    let why = "bytes past the end become visible";
     Err(steadfast_vfs::Error::new(Errno::Io, why))
 }
 
@@ -253,7 +253,7 @@ fn use_up(fs: &Fs, found: &Snapshot, empty_free: u64) -> Result<(), String> {
     }
     make_orphan(fs).map_err(|e| fail("orphan in", b"/", e))?;
     fs.sync().map_err(|e| fail("sync", b"/", e))?;
-    // Children sort behind their directories: backwards, they go first.
+    // Children sort after their directories: backwards, they go first.
     for (path, entry) in found.entries.iter().rev() {
         let mut above = path.rsplitn(2, |b| *b == b'/');
         let name = above.next().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! The exploration: scenarios within a budget of images, on several threads, and the
-//! shrinking of what they find.
+//! shrinking of violations.
 
 use crate::Contract;
 use crate::check::{self, Counts, Depth};
@@ -16,17 +16,17 @@ use steadfast_flash::Rng;
 use steadfast_model::Op;
 use steadfast_sim::Limits;
 
-/// The recovery is cut, and the volume used, for one image in so many.
+/// For one image in this number, the recovery is cut, and the volume used.
 const DEEP_EVERY: u64 = 8;
-/// In the recovery of one in so many, chosen by content, all free space is trimmed, as `steadfast trim` does; of those
-/// whose recovery is cut, that is cut, too.
+/// For one image in this number, chosen by content, all free space is trimmed after the recovery, as `steadfast trim`
+/// does; if the image's recovery is cut, so is the trim.
 const TRIM_EVERY: u128 = 128;
 
 /// Fewest images that are checked of a pair of operations.
 const PAIR_IMAGES_MIN: u64 = 8;
 /// Images that are checked of a sequence of streams side by side, or of large overwrites.
 const STREAM_IMAGES: u64 = 40;
-/// With so many images, every pair of operations is run.
+/// Number of images from which on every pair of operations is run.
 pub const ALL_PAIRS_IMAGES: u64 = 94_090;
 
 /// A scenario with a budget below this is sampled instead of walked through.
@@ -43,7 +43,7 @@ pub struct Options {
     pub medium: Medium,
     /// The contract of the volumes.
     pub contract: Contract,
-    /// Decides the order of the pairs, the random sequences, and what is sampled.
+    /// Decides the order of the pairs, the random sequences, and the samples.
     pub seed: u64,
     /// Crash images to check at least. Three fifths of them are of pairs of operations, the
     /// same number of each pair (from [`ALL_PAIRS_IMAGES`] on, all pairs are run); one of ten is
@@ -93,10 +93,10 @@ pub struct Progress {
     pub scenarios: u64,
 }
 
-/// A scenario after which a cut left what the contract forbids.
+/// A scenario after which a cut left a state that the contract forbids.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// The scenario, shrunk to what is needed.
+    /// The scenario, shrunk to the needed steps.
     pub scenario: Scenario,
     /// What was found, where.
     pub what: String,
@@ -277,7 +277,7 @@ impl Shared<'_> {
         }
     }
 
-    /// One image of so many is of streams side by side, or of files that are kept.
+    /// One image in this number is of streams side by side, or of files that are kept.
     fn streams_share(&self) -> u64 {
         match self.options.contract.allows_write_back() {
             true => 4,
@@ -373,7 +373,7 @@ pub(crate) fn one(options: &Options, scenario: &Scenario) -> Result<u64, String>
     Ok(counts.images)
 }
 
-/// Checks what is durable when a sync of one stream was answered.
+/// Checks the durable state when a sync of one stream was answered.
 fn syncs_alone(run: &Recording, scenario: &Scenario, counts: &mut Counts) -> Result<(), String> {
     let mut explorer = run.sim.explorer();
     let mut seen = None;
@@ -452,7 +452,7 @@ fn cut_everywhere(
     Ok(())
 }
 
-/// Leaves out what the violation does not need.
+/// Leaves out the steps that the violation does not need.
 fn shrink(stage: &Stage, scenario: &Scenario, options: &Options, what: String) -> Violation {
     let mut best = Violation {
         scenario: scenario.clone(),

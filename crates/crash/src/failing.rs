@@ -175,7 +175,7 @@ fn run(
     counts.stopped += 1;
     let cut_at = sim.trace_len();
     if failure.op == DeviceOp::Read {
-        // A commit could not read what it has to change. The device reads again; the volume stays stopped.
+        // A commit could not read a block that it must change. The device reads again; the volume stays stopped.
         sim.clear_faults();
     }
     must_stand_still(&fs, &sim, step)?;

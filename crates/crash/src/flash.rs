@@ -30,13 +30,13 @@ use steadfast_ftl::{Disk, WhenFull, geometry_for};
 use steadfast_model::{Handles, Op, Snapshot as Shown, Step, TestClock, Tree, ordered};
 use steadfast_vfs::{Caller, FileSystem, Time};
 
-/// Blocks of an epoch: the fewest that a volume without a log can do with.
+/// Blocks of an epoch: the fewest that a volume without a log needs.
 const EPOCH_BLOCKS: u64 = steadfast_fs::EPOCH_BLOCKS_MIN;
-/// In one of so many runs the client dies instead of the power.
+/// In one run in this number, the client dies instead of the power.
 const DEATHS: u64 = 4;
 /// Fates of each place at most.
 const FATES: u64 = 4;
-/// In one of so many the next mount is cut, too, and the volume is used.
+/// In one run in this number, the next mount is cut, too, and the volume is used.
 const DEEP_EVERY: u64 = 8;
 
 type Memory = Nand<MemoryStore>;
@@ -63,7 +63,7 @@ impl Client {
         u64::MAX - self.left.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `wanted` of what is left.
+    /// Takes up to `wanted` of the rest.
     fn take(&self, wanted: u64) -> u64 {
         let left = self.left.load(Ordering::Relaxed);
         let granted = left.min(wanted);
@@ -149,9 +149,9 @@ impl Snapshot for Client {
 /// How a run ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// The power goes after so many operations of the memory since the mount.
+    /// The power goes after this number of operations of the memory since the mount.
     Power(u64),
-    /// The client dies after so many blocks and flushes since then.
+    /// The client dies after it has sent this number of blocks and flushes since the mount.
     Death(u64),
 }
 
@@ -177,7 +177,7 @@ fn disk_of(memory: Memory) -> Result<Arc<Disk<MemoryStore>>, String> {
 }
 
 fn memory_of(disk: Arc<Disk<MemoryStore>>) -> Result<Memory, String> {
-    let disk = Arc::into_inner(disk).ok_or("somebody still has the disk")?;
+    let disk = Arc::into_inner(disk).ok_or("another thread still has the disk")?;
     disk.into_nand()
         .ok_or_else(|| "the disk is gone after a rollback".into())
 }
@@ -254,7 +254,7 @@ impl Chip {
         let (memory, tree) = self.set_up(scenario)?;
         let whole = self.run_whole(&memory, tree, scenario, options.mutation)?;
         let mut rng = Rng::new(options.seed ^ whole.operations.rotate_left(32) ^ whole.sent);
-        // Each place, with a few fates of what was under way, if the budget allows.
+        // Each place, with a few fates of unsynced pages, if the budget allows.
         let all = FATES * (whole.operations + whole.sent + 2);
         let left = budget.saturating_sub(counts.images).min(all);
         for n in 0..left {
@@ -364,7 +364,7 @@ impl Chip {
         })
     }
 
-    /// A run to an early end, and what is found then.
+    /// A run to an early end, and the check of the disk then.
     fn run_short(
         &self,
         memory: &Memory,
@@ -423,7 +423,7 @@ impl Chip {
     }
 }
 
-/// Closes of what is open.
+/// Closes of all open handles.
 fn closing(handles: &Handles) -> Vec<Step> {
     let close = |handle: &u32| Step::new(0, Op::Close { handle: *handle });
     handles.keys().map(close).collect()
@@ -454,7 +454,7 @@ fn run_until_end(
         if ended()? {
             return Ok(ordered::Cut::after(i));
         }
-        // What it answers is in the history; who has lost power or life answers nobody.
+        // The history has the answer; after a loss of power or the client's death, no caller gets one.
         let _ = step.op.run(kernel, &step.caller, &mut handles);
         if ended()? {
             return Ok(ordered::Cut::during(i));

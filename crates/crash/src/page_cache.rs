@@ -1,16 +1,16 @@
-//! What stands between programs and a volume under `relaxed`: a kernel with a write-back cache.
+//! The layer between programs and a volume under `relaxed`: a kernel with a write-back cache.
 //!
-//! Writes stay in memory, page by page. A page is sent, as one write of what of it lies inside the file, alone or with
+//! Writes stay in memory, page by page. A page is sent, as one write of its part inside the file, alone or with
 //! its neighbours, when
 //!
 //! * the exploration lets time pass ([`PageCache::pass_time`]): some pages, in any order;
 //! * its file is closed or synced, or everything is: all pages of the file, in any order;
 //! * set-id bits are there for a write to clear, which goes through then.
 //!
-//! Sizes are the kernel's: what the volume has may be shorter. Truncation, holes and allocation go to the volume at once, and
+//! Sizes are the kernel's: the volume's file may be shorter. Truncation, holes and allocation go to the volume at once, and
 //! change the pages as well. All other calls pass. Under the other contracts everything does.
 //!
-//! The same seed repeats what is sent when.
+//! The same seed repeats the pages sent and their times.
 
 use crate::Contract;
 use crate::record::Mutation;
@@ -70,7 +70,7 @@ pub(crate) struct PageCache {
     state: Mutex<State>,
 }
 
-/// A number that follows from what the scenario is.
+/// A number that follows from the scenario.
 fn seed_of(scenario: &Scenario) -> u64 {
     let name = scenario.name.bytes();
     name.fold(scenario.steps.len() as u64, |seed, byte| {

@@ -1,4 +1,4 @@
-//! What was done to a volume and what its contract therefore allows: the model's history
+//! The operations on a volume and the states that its contract therefore allows: the model's history
 //! under that contract.
 
 use steadfast_fs::Contract;
@@ -34,7 +34,7 @@ impl Promise {
         Promise::Ordered(Box::new(History::with_rules(initial, rules)))
     }
 
-    /// Notes an operation that was answered. An error says what the model answers.
+    /// Notes an operation that was answered. An error has the model's answer.
     pub(crate) fn record(&mut self, step: &Step, result: OpResult) -> Result<(), String> {
         let recorded = match self {
             Promise::Ordered(history) => history.record(step, result),
@@ -65,7 +65,7 @@ impl Promise {
         noted.map(drop).map_err(|e| e.to_string())
     }
 
-    /// The tree with the fewest operations that a cut at `moment` may leave, where streams are told apart.
+    /// The tree with the fewest operations that a cut at `moment` may leave, if the contract distinguishes streams.
     pub(crate) fn weakest(&self, moment: ordered::Cut) -> Option<Tree> {
         match self {
             Promise::Ordered(history) => history.weakest(moment),
@@ -91,7 +91,7 @@ impl Promise {
         }
     }
 
-    /// Whether a cut at `moment` may leave what was found; an error explains why not.
+    /// Whether a cut at `moment` may leave the found state; an error explains why not.
     pub(crate) fn check(&self, found: &Snapshot, moment: ordered::Cut) -> Result<(), String> {
         match self {
             Promise::Ordered(history) => {

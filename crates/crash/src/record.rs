@@ -56,7 +56,7 @@ pub enum Mutation {
     InPlaceOverLogged,
     /// Blocks that an unproved record covers are overwritten in place.
     InPlaceUnproved,
-    /// Overwrites go in place behind the end of the file that is durable.
+    /// Overwrites go in place past the durable end of the file.
     InPlacePastEnd,
     /// Patches over data written in place do not hold their whole sectors.
     NarrowPatches,
@@ -66,7 +66,7 @@ pub enum Mutation {
     LayCurrent,
     /// Without a log: the device is flushed in the middle of a batch.
     FlushBetween,
-    /// Without a log: what a dead client left in the open epoch is not forgotten at the mount.
+    /// Without a log: a mount does not forget the open epoch's writes of a dead client.
     ForgetRollback,
     /// Without a log: freed blocks are trimmed although they live again.
     TrimAgain,
@@ -80,25 +80,25 @@ pub enum Mutation {
     GapsEarly,
     /// The same, and the two streams are not related by it.
     GapsUnrelated,
-    /// What goes with the last close goes in another stream than the one that removed it.
+    /// An inode freed at its last close is freed in another stream than the one that removed it.
     ReleaseElsewhere,
     /// All callers are in one stream.
     OneStream,
     /// A sync of one stream commits them all.
     CommitAll,
-    /// The kernel keeps what was written to a file that is closed.
+    /// The kernel keeps writes to a file that is closed.
     CloseKeeps,
     /// The kernel sends it after the call that follows the close.
     CloseLate,
-    /// The kernel keeps what was written to a file that is synced.
+    /// The kernel keeps writes to a file that is synced.
     FsyncKeeps,
     /// A sync of a file has its content sent, and commits nothing.
     FsyncUncommitted,
-    /// The kernel keeps what was written when everything is synced.
+    /// The kernel keeps writes when everything is synced.
     SyncKeeps,
     /// The size of a file is sent before the content.
     SizeAhead,
-    /// The kernel sends what it kept past the end of a file that was truncated.
+    /// The kernel sends kept writes past the end of a file that was truncated.
     TruncateKeeps,
 }
 
@@ -142,7 +142,7 @@ impl Mutation {
         Mutation::TruncateKeeps,
     ];
 
-    /// Those of the kernel that keeps what is written, which `relaxed` alone lets it.
+    /// Those of a kernel that keeps writes; only `relaxed` lets it.
     const OF_PAGE_CACHE: [Mutation; 7] = [
         Mutation::CloseKeeps,
         Mutation::CloseLate,
@@ -153,7 +153,7 @@ impl Mutation {
         Mutation::TruncateKeeps,
     ];
 
-    /// Those that let streams build on each other, which only `ordered` tells apart.
+    /// Those that let streams build on each other; only `ordered` distinguishes streams.
     const OF_STREAMS: [Mutation; 6] = [
         Mutation::SlotsEarly,
         Mutation::GapsEarly,
@@ -171,7 +171,7 @@ impl Mutation {
             InPlaceUnproved, MovedCut, MovedEarly, NarrowPatches, TrimAgain, TrimBefore,
         };
         match medium {
-            // The exploration on flash does not ask what is durable.
+            // The exploration on flash does not check the durable state.
             Medium::Flash if Mutation::OF_STREAMS.contains(&self) => false,
             Medium::Block => ![FlushBetween, ForgetRollback, TrimAgain, TrimBefore].contains(&self),
             // No record, no replay.
@@ -331,7 +331,7 @@ impl Template {
         })
     }
 
-    /// Runs the scenario. An error says where the file system did not do what the model does.
+    /// Runs the scenario. An error says where file system and model differ.
     pub(crate) fn run(
         &self,
         scenario: &Scenario,
@@ -441,7 +441,7 @@ fn answered(i: usize) -> u64 {
     2 * i as u64 + 2
 }
 
-/// What a mark says about the moment of a cut behind it.
+/// The moment of a cut after this mark.
 pub(crate) fn moment(mark: Option<u64>) -> ordered::Cut {
     match mark {
         None => ordered::Cut::after(0),

@@ -1,15 +1,15 @@
 //! Every crash state of `steadfast::atomic_replace` (DFSCQ §7: the experiment
 //! "enumerating crash states" on `crash_safe_update`).
 //!
-//! The steps come from the library's own [`steadfast::protocol`], so what is explored is
-//! what programs run. They are carried out on `fs` over the simulated device, by themselves
-//! and with a commit of the volume put between any two of them; the power is cut at every
-//! write, every subset and order of the unflushed ones is a disk, and each disk is
-//! recovered and looked at. What must hold: the file has its old content or the new one,
-//! and the new one once the call has returned.
+//! The steps come from the library's own [`steadfast::protocol`], so the exploration runs the
+//! same steps as programs do. They are carried out on `fs` over the simulated device, by
+//! themselves and with a commit of the volume between any two of them. The power is cut at every
+//! write; every subset and order of the unflushed writes is a disk, and each disk is recovered
+//! and checked. The file must have its old content or the new one, and the new one after the
+//! call has returned.
 //!
 //! `weakest` judges the same steps on the least that file systems promise. There, and partly
-//! on our own, a [`Variant`] that leaves out or reorders a step must be found.
+//! on our own, a [`Variant`] that leaves out or reorders a step must be detected.
 
 mod weakest;
 
@@ -35,7 +35,7 @@ const TEMPORARY: &str = "/.file.1-0.steadfast";
 const OLD_BYTES: u64 = 5000;
 /// Most bytes of new content: `weakest` takes every subset of its blocks.
 pub const BYTES_MAX: u64 = 8 * BLOCK_SIZE as u64;
-/// Violations that are told of one exploration.
+/// Most violations that are reported of one exploration.
 const VIOLATIONS_MAX: usize = 3;
 /// Independent writes up to which a cut is listed, and not sampled.
 const LISTED_WRITES: usize = 14;
@@ -134,7 +134,7 @@ pub struct Report {
     /// Runs: one by itself, the others with commits between the steps.
     pub runs: u64,
     /// Disks after which the file has neither content, or not the new one though the call had
-    /// returned. A few of them are told in [`Report::examples`].
+    /// returned. [`Report::examples`] has a few of them.
     pub violations: u64,
     /// Some violations, in words.
     pub examples: Vec<String>,
@@ -363,7 +363,7 @@ fn scenarios(options: &Options, contents: &Contents) -> Vec<Scenario> {
 /// Explores all crash states of a replacement.
 ///
 /// # Errors
-/// When the file system does not do what the model does, or a disk cannot be recovered.
+/// If the file system and the model differ, or a disk cannot be recovered.
 pub fn explore(options: &Options) -> Result<Report, String> {
     if options.bytes > BYTES_MAX {
         return Err(format!("{} bytes: {BYTES_MAX} are the most", options.bytes));

@@ -1,4 +1,4 @@
-//! What is run: a set-up that is durable, and steps whose crash states are explored.
+//! A scenario: a set-up that is durable, and steps whose crash states are explored.
 
 use std::fmt;
 use steadfast_flash::Rng;
@@ -12,7 +12,7 @@ use steadfast_vfs::Time;
 pub(crate) enum Syncs {
     /// Not at all.
     Never,
-    /// `fsync` of what the operation touched, after each.
+    /// `fsync` of the inodes that the operation touched, after each.
     Fsync,
     /// `fdatasync` of it, after each.
     Fdatasync,
@@ -36,15 +36,15 @@ pub struct Scenario {
     pub small_bytes: u64,
     /// Bytes from which on overwrites go out of place; 0: none do.
     pub overwrite_bytes: u64,
-    /// Before each step whose number is a multiple of this, and behind the last if theirs is, all free space is
+    /// Before each step whose number is a multiple of this, and after the last if their number is, all free space is
     /// trimmed, as `steadfast trim` does.
     pub trim_every: Option<usize>,
-    /// The streams have nothing to do with each other: after a sync of one, what the others did can be lost.
+    /// The streams do not relate: after a sync of one, the operations of the others can be lost.
     pub side_by_side: bool,
 }
 
 impl Scenario {
-    /// Whether all free space is trimmed before this step, or behind the last.
+    /// Whether all free space is trimmed before this step, or after the last.
     pub(crate) fn trims_before(&self, step: usize) -> bool {
         self.trim_every.is_some_and(|n| step.is_multiple_of(n))
     }
@@ -171,7 +171,7 @@ pub(crate) fn pair(index: usize) -> Scenario {
 }
 
 /// Triple number `index` of the seed: three operations of the small name space, each followed by
-/// nothing, or by a sync of what it touched, of the directory above, or of everything. In every fourth one free
+/// nothing, or by a sync of the touched inode, of the directory above, or of everything. In every fourth one free
 /// space is trimmed between the steps.
 pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
     let (setup, ops) = small_space();
@@ -212,7 +212,7 @@ pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
     }
 }
 
-/// Numbers below what is asked for, the same for the same seed.
+/// Numbers below the given bound, the same for the same seed.
 fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut random = Rng::new(seed);
     move |n| random.below(n)

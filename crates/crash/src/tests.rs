@@ -312,7 +312,7 @@ fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
 }
 
 /// Two streams change inodes that lie in one block, and one of them syncs: a commit that takes the
-/// current image would bring half of what the other one did.
+/// current image would bring half of the other one's change.
 #[test]
 fn others_bytes_in_a_commit_are_found() {
     let step = |stream, line: &str| Step::new(stream, line.parse().unwrap());
@@ -450,7 +450,7 @@ fn form(fs: &Fs, ino: Ino) -> (Form, u64) {
     (form, fs.getattr(me, ino).unwrap().blocks)
 }
 
-/// An access control list has its name in a code, and a number only where an entry names somebody.
+/// An access control list has its name in a code, and a number only where an entry names a user or group.
 fn stored_acl_bytes(value: &[u8]) -> usize {
     let acl = Acl::from_xattr(value).unwrap().unwrap();
     let entries = acl.entries().iter();

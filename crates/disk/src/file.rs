@@ -28,7 +28,7 @@ pub struct DiskFile {
     begun: Time,
 }
 
-/// A request's way out: the number, and what the server's log should say.
+/// The outcome of a failed request: the error number, and the text for the server's log.
 fn refused(refusal: &Refusal) -> Error {
     match refusal {
         Refusal::PastEnd { .. } => refusal.errno().into(),
@@ -99,7 +99,7 @@ impl DiskFile {
         }
     }
 
-    /// Whether the caller is the owner, or may do what owners may.
+    /// Whether the caller is the owner, or has an owner's rights.
     fn owned(&self, caller: &Caller) -> bool {
         caller.checked || caller.uid == 0 || caller.uid == self.owner.0
     }
@@ -236,7 +236,7 @@ impl FileSystem for DiskFile {
             {
                 Err(Errno::NoSpc.into())
             }
-            // What is beyond the end has nothing to punch.
+            // Past the end there is nothing to punch.
             _ => {
                 let count = end.min(disk.bytes()).saturating_sub(offset);
                 if count == 0 {

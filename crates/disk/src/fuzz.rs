@@ -1,7 +1,7 @@
 //! The body of the fuzz target `flash`: a flash image with every kind of damage is opened, read, written
 //! to and opened again.
 //!
-//! What must hold: no panic; a typed error, or a disk; and a disk whose checksums were not forged shows no
+//! The conditions: no panic; a typed error, or a disk; and a disk whose checksums were not forged shows no
 //! bytes that a block never held.
 
 use std::path::Path;
@@ -225,7 +225,7 @@ fn damage(image: &Image, bytes: &mut Vec<u8>, input: &mut &[u8]) -> bool {
     forged
 }
 
-/// Reads all blocks; says whether one has a sector that shows what it never held.
+/// Reads all blocks; returns whether one has a sector with bytes that it never held.
 fn strange(disk: &dyn BlockDevice, held: &[Vec<u64>]) -> Option<u64> {
     let mut data = vec![0; BLOCK_SIZE];
     (0..disk.geometry().blocks.min(BLOCKS)).find(|&at| {
@@ -239,10 +239,10 @@ fn strange(disk: &dyn BlockDevice, held: &[Vec<u64>]) -> Option<u64> {
     })
 }
 
-/// Does what the target does, with files in this directory. Says whether there still was a disk.
+/// The body of the target, with files in this directory. Returns whether there still was a disk.
 ///
 /// # Panics
-/// If what must hold does not.
+/// If one of the conditions fails.
 #[expect(
     clippy::panic,
     clippy::expect_used,
@@ -280,7 +280,7 @@ pub fn open_and_use(dir: &Path, mut input: &[u8]) -> bool {
         forged || found.is_none(),
         "block {found:?} shows what it never held"
     );
-    // It is used, to its end or to an error; then what it has become is opened again.
+    // It is used, to its end or to an error; then the result is opened again.
     let served = ServedDisk::new(std::sync::Arc::new(disk));
     for _ in 0..60 {
         let [what, long] = take(&mut input);

@@ -1,7 +1,7 @@
 //! Disks in flash images, as servers offer them. The front ends (the nbdkit plugin, the mounted
-//! file) have no storage logic: what they share is here.
+//! file) have no storage logic: this crate has their common code.
 //!
-//! A [`ServedDisk`] disk takes requests for any bytes. Order, and what a crash leaves:
+//! A [`ServedDisk`] takes requests for any bytes. Order, and the state after a crash:
 //!
 //! * the unit below is the block of 4 KiB. A request that begins or ends inside a block reads
 //!   the rest of it first, while no other write is under way, and writes whole blocks: so two
@@ -11,16 +11,16 @@
 //! * a flush makes durable everything that was answered before it came, of all clients. There is no
 //!   smaller unit: the state with one write and without those before it was never the disk's. So a
 //!   write with *FUA* (force unit access) is a write and a flush of the whole disk;
-//! * after a crash the disk is what it was at its last flush. The layer flushes on its own only
+//! * after a crash the disk has the state of its last flush. The layer flushes on its own only
 //!   with [`Full::Flush`], when an epoch is full.
 //!
 //! | module | job |
 //! |---|---|
-//! | `served` | requests for bytes, and what they are refused with |
-//! | `settings` | what a server is told, and how it opens the image |
-//! | `medium` | what is served: the disk, or the disk on trial |
+//! | `served` | requests for bytes, and the reasons for a refusal |
+//! | `settings` | the settings of a server, and how it opens the image |
+//! | `medium` | the served medium: the disk, or the disk on trial |
 //! | `file` | a file system with one file, the disk |
-//! | `trial` | a record of what clients were promised, power cuts and planted faults, for tests (feature `trial`) |
+//! | `trial` | a record of promises to clients, power cuts and planted faults, for tests (feature `trial`) |
 //! | `verdict` | whether an image holds what the record promises (feature `trial`) |
 //! | `fuzz` | the body of the fuzz target `flash` (feature `fuzz`) |
 

@@ -1,4 +1,4 @@
-//! What is served: a block device that can go back to its last flush, and knows its holes.
+//! The served medium: a block device that can go back to its last flush, and knows its holes.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub trait Medium: BlockDevice {
     /// The layer's, where it has to read its map.
     fn run(&self, range: Range<BlockNo>) -> steadfast_block::Result<Run>;
 
-    /// Forgets what was written since the last flush.
+    /// Forgets the writes since the last flush.
     ///
     /// # Errors
     /// Those of a mount; the disk is then of no use any more.

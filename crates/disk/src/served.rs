@@ -68,7 +68,7 @@ pub struct ServedDisk {
 /// The whole blocks that hold a range of bytes.
 struct Cover {
     blocks: Range<u64>,
-    /// Bytes of the first block before the range, and of the last one behind it.
+    /// Bytes of the first block before the range, and of the last block after it.
     before: usize,
     behind: usize,
 }
@@ -255,7 +255,7 @@ impl ServedDisk {
         Ok(self.disk.flush()?)
     }
 
-    /// For a clean shutdown, after the last flush: what makes the next opening quicker. That it may fail
+    /// For a clean shutdown, after the last flush: makes the next opening quicker. That it may fail
     /// changes nothing.
     pub fn finish(&self) {
         self.disk.finish();
@@ -277,7 +277,7 @@ impl ServedDisk {
         Ok((to.saturating_sub(offset), run.hole))
     }
 
-    /// Forgets what was written since the last flush, as a crash would.
+    /// Forgets the writes since the last flush, as a crash would.
     ///
     /// # Errors
     /// [`Refusal::RollBack`]; the disk is then of no use any more.

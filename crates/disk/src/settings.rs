@@ -1,4 +1,4 @@
-//! What a server of a disk is told, as `key=value`, and how it opens the image.
+//! The settings of a server of a disk, as `key=value`, and how it opens the image.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -193,7 +193,7 @@ impl Settings {
         words
     }
 
-    /// Opens the image: alone, or beside others that look at it. The disk is what it was at its last
+    /// Opens the image: alone, or beside others that look at it. The disk has the state of its last
     /// flush.
     ///
     /// # Errors

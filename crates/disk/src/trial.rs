@@ -1,15 +1,15 @@
-//! A disk on trial, for tests of crashes: what clients were told is recorded, the power of the
+//! A disk on trial, for tests of crashes: the answers to clients are recorded, the power of the
 //! flash memory can be cut, and faults can be planted to see that the record shows them.
 //!
-//! The *record* is a file: what each block held at the start (as hashes), then every request in the
-//! order in which the disk took it, each before the disk has it; a flush once more when it has
-//! succeeded, a refused write once more to take it back. It is written by system calls alone, and so
+//! The *record* is a file: the hash of each block at the start, then every request in the order in
+//! which the disk took it, each before the disk has it; a flush once more when it has succeeded, a
+//! refused write once more to take it back. The file is written by system calls alone, and so
 //! survives the process. `verdict` reads it.
 //!
-//! The *cut*: on SIGUSR1 the power goes after so many more operations of the flash memory as a
-//! seed says, or at the latest after a moment of quiet. What was programmed or erased since the
-//! last sync is left in the image old, new, torn or as garbage, as [`Nand::cut`] has it; then the process
-//! kills itself. No client hears anything after the power went.
+//! The *cut*: on SIGUSR1 the power goes after a further number of operations of the flash memory,
+//! which depends on a seed, or at the latest after a short time. [`Nand::cut`] leaves pages and
+//! blocks that were programmed or erased since the last sync old, new, torn or as garbage; then the
+//! process kills itself. No client gets an answer after the power went.
 //!
 //! [`Nand::cut`]: steadfast_flash::Nand::cut
 
@@ -43,19 +43,19 @@ pub(crate) const ROLLED_BACK: u64 = 6;
 
 /// Operations of the flash memory after which the power may go.
 const OPERATIONS: u64 = 96;
-/// How long it is waited for them.
+/// Time after which the power goes even without them.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// A fault that a test plants. Never there otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// A flush is answered, and nothing done.
+    /// A flush is answered, but not carried out.
     FlushIgnored,
-    /// Each write is carried out when the next one comes: the last before a flush behind it.
+    /// Each write is carried out when the next one comes: the last one before a flush is carried out after it.
     WriteOvertaken,
     /// The disk flushes without being asked to.
     FlushUnasked,
-    /// Trims are answered, and nothing done.
+    /// Trims are answered, but not carried out.
     TrimIgnored,
     /// After a return to the last flush, the last write is carried out again.
     WriteAfterRollBack,
@@ -239,7 +239,7 @@ impl<S: Store + Send + Sync + 'static> Trial<S> {
         disk.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the power go after so many more operations of the flash memory.
+    /// Cuts the power after `operations` further operations of the flash memory.
     pub fn plan_cut(&self, operations: u64) {
         let disk = self.disk.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(disk) = &*disk {

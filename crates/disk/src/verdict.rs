@@ -1,4 +1,4 @@
-//! Whether an image holds what the record of a trial promises.
+//! Decides whether an image keeps the promises in the record of a trial.
 //!
 //! Promised is the state at the last flush that was answered. Besides, a flush that was under way may
 //! have taken place; and a disk that flushes on its own when an epoch is full (not *exact*) may have
@@ -21,9 +21,9 @@ pub enum Verdict {
     LastFlush,
     /// A flush was under way, and took place.
     FlushUnderWay,
-    /// A later state, so many requests behind the last flush: an epoch was full.
+    /// A later state, this number of requests after the last flush: an epoch was full.
     Later(u64),
-    /// None that may be there: so many blocks differ from the last flush.
+    /// A state that must not be there: this number of blocks differ from the last flush.
     Wrong(u64),
 }
 
@@ -155,7 +155,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Judges what was found on a disk of three blocks that held 1, 2 and 3.
+    /// Judges the content found on a disk of three blocks that held 1, 2 and 3.
     fn verdict(exact: u64, entries: &[[u64; 3]], found: [u64; 3]) -> Option<Verdict> {
         let mut record = vec![MAGIC, exact, 3, 1, 2, 3];
         record.extend(entries.iter().flatten());
@@ -189,11 +189,11 @@ mod tests {
         is(1, &history[..5], [10, 20, 30], Verdict::Wrong(2));
         is(0, &history, [10, 20, 3], Verdict::Later(1));
         is(1, &history, [10, 20, 3], Verdict::Wrong(1));
-        // What was refused was never there.
+        // A refused write was never there.
         let refused = [[WRITE, 0, 10], [WRITE, 1, 11], [TAKEN_BACK, 2, 0], begins];
         is(1, &refused, [1, 2, 3], Verdict::LastFlush);
         is(1, &refused, [10, 11, 3], Verdict::Wrong(2));
-        // What was rolled back neither.
+        // Nor was a write that was rolled back.
         let back = [[WRITE, 0, 10], [ROLLED_BACK, 0, 0], [WRITE, 1, 11], begins];
         is(1, &back, [1, 11, 3], Verdict::FlushUnderWay);
         is(1, &back, [10, 11, 3], Verdict::Wrong(2));

@@ -1,5 +1,5 @@
 //! Requests for any bytes, power cuts at any operation of the flash memory, and golden arrays: after each
-//! cut the disk is what it was at its last flush. Planted faults are found.
+//! cut the disk has the state of its last flush. Planted faults are found.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ enum Went {
     Dark,
 }
 
-/// One request, of bytes anywhere; what the disk then holds.
+/// One request, of bytes anywhere; returns the disk's content after it.
 fn request(
     rng: &mut Rng,
     served: &ServedDisk,

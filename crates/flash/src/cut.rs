@@ -1,4 +1,4 @@
-//! What a power cut leaves. Every page that was programmed or erased since it was last durable
+//! The state after a power cut. Every page that was programmed or erased since it was last durable
 //! holds its old bytes, the new ones, a mixture, or garbage: each on its own.
 
 use crate::nand::{Nand, Pending};

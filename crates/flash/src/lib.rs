@@ -20,9 +20,9 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | `geometry` | how much of what, and which die it is on |
+//! | `geometry` | numbers of pages, blocks, dies and channels, and the die of each block |
 //! | `nand` | the memory: rules, queues, durability |
-//! | `cut` | what a power cut leaves |
+//! | `cut` | the state after a power cut |
 //! | `fault` | failures on purpose |
 //! | `time` | latencies, and when each die and channel is free |
 //! | `store` | where the durable bytes are: memory or an image file |

@@ -1,6 +1,6 @@
-//! The memory itself: rules, queues, and what is durable.
+//! The memory itself: rules, queues, and durability.
 //!
-//! The store below holds what is durable. What was programmed or erased since lies in an overlay
+//! The store below holds the durable content. Later programs and erases lie in an overlay
 //! of *pending* blocks; reads see it, a power cut picks from it, a sync moves it to the store.
 
 use crate::fault::{Fault, FaultOp, Faults, Rates};
@@ -88,7 +88,7 @@ pub enum Erase {
     Failed,
 }
 
-/// How often what was done.
+/// Counts of operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Pages programmed.
@@ -131,7 +131,7 @@ pub struct Nand<S> {
 }
 
 impl<S: Store> Nand<S> {
-    /// A flash memory over what the store holds.
+    /// A flash memory over the store's content.
     ///
     /// # Errors
     /// [`FlashError::Geometry`], [`FlashError::Store`].
@@ -434,7 +434,7 @@ impl<S: Store> Nand<S> {
         self.clock.latency()
     }
 
-    /// Moves a pending erase to the store and forgets what is pending of the block.
+    /// Moves a pending erase to the store and forgets the pending programs of the block.
     fn store_erase(&mut self, block: u32) -> Result<()> {
         let Some(pending) = self.pending.remove(&block) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Virtual time: what each operation takes, and when each die and channel is free. Results are
+//! Virtual time: the time of each operation, and when each die and channel is free. Results are
 //! exact and the same on every machine.
 
 use crate::Geometry;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// Virtual time.
 pub type Nanoseconds = u64;
 
-/// What operations take. Pages of different kinds alternate within a block (lower and upper
+/// Times of operations. Pages of different kinds alternate within a block (lower and upper
 /// pages of multi-level cells).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {

@@ -1,4 +1,4 @@
-//! What a flash memory promises and what it refuses.
+//! The promises of a flash memory, and the operations that it refuses.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -212,8 +212,8 @@ fn a_failed_erase_is_seen_when_it_settles_and_the_block_stays_readable() {
     assert_eq!(nand.sync().unwrap().len(), 1);
 }
 
-/// Found while reading the code: a block that failed its second program after an erase kept the bytes from
-/// before the erase behind it.
+/// Found while reading the code: a block that failed its second program after an erase kept, after that page, the
+/// bytes from before the erase.
 #[test]
 fn a_block_that_fails_after_its_erase_was_erased() {
     let mut nand = memory(Latency::none());

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(written, 6, "less only on a full volume");
     fs.fsync(&me, file, false)?;
 
-    // What is durable now is there on every disk that a power cut may leave.
+    // Changes that are durable now are on every disk that a power cut may leave.
     let durable = device.explorer().cut(usize::MAX).durable().clone();
     let after = Arc::new(SimDevice::from_image(durable));
     let (again, recovery) = Fs::mount(after.clone(), &MountOptions::default())?;

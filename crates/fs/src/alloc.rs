@@ -12,7 +12,7 @@
 //! group is *counted* when the number of its available blocks is known, and *loaded* when its
 //! map is in memory, where it stays (4 KiB). Invariant: a group is loaded before any of its bits
 //! changes; so the bitmap of one that is not is at rest, and may be read at any time. The sum
-//! of the counted groups is less than what is free: an operation that finds it too small counts more.
+//! of the counted groups is less than all free blocks: an operation that finds too few counts more groups.
 
 use crate::error::{damaged, from_journal};
 use crate::layout::{GROUP_BLOCKS, GROUP_META};
@@ -36,7 +36,7 @@ const _: () = assert!(WORDS as u64 * 64 == GROUP_BLOCKS);
 /// What an allocation is for: how deep it may dig.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// Ordinary changes: not what is reserved, not the emergency space.
+    /// Ordinary changes: neither reserved blocks nor the emergency space.
     Normal,
     /// Nodes for the tree of a file whose preallocated blocks are written: half of the emergency space too.
     Splitting,
@@ -90,7 +90,7 @@ struct State {
     /// Groups that could not be read: looked at again when space runs out. And why.
     unread: Vec<usize>,
     unread_why: Option<Error>,
-    /// Why a group cannot be used, to be told.
+    /// Why a group cannot be used, until it is reported.
     unusable: Option<Error>,
 }
 
@@ -168,7 +168,7 @@ impl Allocator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the state when so many groups are counted that `purpose` may have `blocks`, or all.
+    /// Counts groups until `purpose` may have `blocks`, or until all groups are counted, and locks the state.
     fn counted(&self, purpose: Purpose, blocks: u64) -> MutexGuard<'_, State> {
         let mut again = true;
         loop {
@@ -225,7 +225,7 @@ impl Allocator {
         }
     }
 
-    /// Whether so many blocks are free, those in quarantine included. Counts no more than it must.
+    /// Whether `blocks` blocks are free, those in quarantine included. Counts no more groups than it must.
     pub(crate) fn has_free(&self, blocks: u64) -> bool {
         let state = self.counted(Purpose::Normal, blocks);
         let free = (state.available + state.quarantined)
@@ -240,7 +240,7 @@ impl Allocator {
             .limit(Purpose::Normal)
     }
 
-    /// Why a group cannot be used, if that came up; told once.
+    /// Why a group cannot be used, if that came up; returned once.
     pub(crate) fn take_unusable(&self) -> Option<Error> {
         self.lock().unusable.take()
     }
@@ -266,7 +266,7 @@ impl Allocator {
         })
     }
 
-    /// The same if that leaves others so many.
+    /// The same, if at least `others` blocks remain for other operations.
     ///
     /// # Errors
     /// ENOSPC.
@@ -628,7 +628,7 @@ impl State {
         let group = group as usize;
         let slot = &mut self.groups[group];
         slot.run_below = 0;
-        // Never so: what was claimed or freed was loaded before. It will find the bits clear on disk.
+        // Never so: claimed and freed groups were loaded before. A later load will find the bits clear on disk.
         let Some(map) = slot.map.as_deref_mut() else {
             return 0;
         };
@@ -654,7 +654,7 @@ pub(crate) fn is_used(bitmap: &Block, bit: usize) -> bool {
 }
 
 /// Turns a bitmap of used blocks into one of available blocks. The group's own bitmaps and
-/// everything behind its end are never available, whatever the disk says.
+/// everything past its end are never available, whatever the disk says.
 fn invert(block: &Block, len: usize) -> Box<[u64; WORDS]> {
     let mut map = Box::new([0u64; WORDS]);
     for (index, word) in map.iter_mut().enumerate() {

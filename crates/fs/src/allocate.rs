@@ -291,7 +291,7 @@ impl Mounted {
                 store.alloc.unreserve(reserved);
             }
         })?;
-        // What is freed is freed: the next slice finds where to go on by itself.
+        // Freed blocks stay freed: the next slice finds by itself where to go on.
         Ok(if done { Step::Done } else { Step::At(to) })
     }
 
@@ -332,7 +332,7 @@ impl Mounted {
         Ok(None)
     }
 
-    /// Whether what was peeked still holds for the file as it is now.
+    /// Whether the earlier look still holds for the file as it is now.
     fn still_covers(
         &self,
         state: &State,
@@ -392,7 +392,7 @@ impl Mounted {
     /// Finds data or a hole at or after `offset`. Unwritten extents are holes.
     ///
     /// # Errors
-    /// ENXIO behind the end; ESTALE, EISDIR, EINVAL, EUCLEAN, EIO.
+    /// ENXIO past the end; ESTALE, EISDIR, EINVAL, EUCLEAN, EIO.
     pub(crate) fn seek_file(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
         let inode = self.table.get(ino);
         let state = inode.shared();
@@ -445,7 +445,7 @@ struct End<'a, 'w> {
     state: &'a mut State,
     old: DiskInode,
     new: DiskInode,
-    /// What was asked for in case that the delayed pages need more.
+    /// Credits requested in case that the delayed pages need more.
     slack: Needs,
 }
 

@@ -191,7 +191,7 @@ fn decode(volume: &Volume, bytes: &[u8], max: usize, place: &Place) -> Result<No
     })
 }
 
-/// Writes a node over `bytes`, zeros behind it.
+/// Writes a node over `bytes`, and zeros after it.
 fn encode(node: &Node, bytes: &mut [u8]) {
     let header = NodeHeader {
         magic: NODE_MAGIC.into(),

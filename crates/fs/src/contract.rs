@@ -1,4 +1,4 @@
-//! The contracts: what a crash may lose. A volume is made for one, and its
+//! The contracts: the changes that a crash may lose. A volume is made for one, and its
 //! superblock says which.
 
 use std::fmt;
@@ -79,7 +79,7 @@ impl Contract {
             .find(|contract| contract.number() == number)
     }
 
-    /// The journal's stream of a caller's: only `ordered` tells streams apart. Pages that a kernel writes back have
+    /// The journal's stream of a caller's: only `ordered` distinguishes streams. Pages that a kernel writes back have
     /// no caller, so `relaxed` has one stream.
     pub(crate) fn stream(self, stream: Stream) -> Stream {
         match self {
@@ -90,7 +90,7 @@ impl Contract {
 }
 
 impl Contract {
-    /// Whether a front end may keep what was written and send it later: until the file is closed or synced.
+    /// Whether a front end may keep written data and send it later: until the file is closed or synced.
     #[must_use]
     pub fn allows_write_back(self) -> bool {
         self == Contract::Relaxed

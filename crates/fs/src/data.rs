@@ -139,7 +139,7 @@ impl Mounted {
         if let Some(offset) = offset {
             check_end(offset, data.len())?;
         }
-        // The parts of an append lie behind each other, whatever else is appended.
+        // The parts of an append are adjacent, whatever other threads append.
         let inode = self.table.get(ino);
         let _alone = offset.is_none().then(|| inode.append_alone());
         let mut written = 0;
@@ -245,7 +245,7 @@ impl Mounted {
             let granted = peeked.credits();
             if granted.log_bytes > store.journal.op_bytes_max() && !inode.shared().pages.is_empty()
             {
-                // What must be kept for the delayed pages outgrows a small log: place them first.
+                // The reservation for the delayed pages outgrows a small log: place them first.
                 let stream = store.stream(caller.stream);
                 store
                     .journal
@@ -279,7 +279,7 @@ impl Mounted {
             }
             let data = &data[..count as usize];
             let over = |target: &Target| !matches!(target, Target::New(Under::Nothing));
-            // Only a write of what is preallocated may take more than others.
+            // Only a write to preallocated blocks may take more than others.
             let purpose = match plan.targets.iter().all(over) {
                 true => purpose,
                 false => Purpose::Normal,
@@ -403,7 +403,7 @@ impl Mounted {
     }
 }
 
-/// EFBIG if bytes would lie behind the largest file's end.
+/// EFBIG if bytes would lie past the largest file's end.
 pub(crate) fn check_end(offset: u64, len: usize) -> Result<()> {
     match offset.checked_add(len as u64) {
         Some(end) if end <= FILE_BYTES_MAX => Ok(()),

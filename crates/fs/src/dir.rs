@@ -1,8 +1,8 @@
 //! Directories: entries in leaves, found through an index from cookie to leaf.
 //!
-//! An entry's *cookie* is a keyed hash of its name whose low bits tell equal hashes apart.
+//! An entry's *cookie* is a keyed hash of its name whose low bits distinguish equal hashes.
 //! It sorts the index, finds the entry in one leaf, and is the stable position of `readdir`
-//! (corner 31). Cookies 0, 1 and 2 are the start, behind `.` and behind `..`.
+//! (corner 31). Cookies 0, 1 and 2 are the start, after `.` and after `..`.
 //!
 //! Invariants:
 //!
@@ -10,7 +10,7 @@
 //!   names with equal hashes share a leaf; the leftmost key is 0 and that leaf stays until the
 //!   directory goes; every other leaf has an entry;
 //! * no entry points to another, so streams may add and remove entries of one leaf on their
-//!   own; what *moves* entries or changes a leaf's bounds relates its block exclusively
+//!   own; an operation that *moves* entries or changes a leaf's bounds relates its block exclusively
 //!   (ccfs §3.3, corner 57).
 //!
 //! The caller holds the directory's lock: exclusively to change it, shared to look.
@@ -33,16 +33,16 @@ use steadfast_journal::{Access, Kind, Object};
 use steadfast_vfs::{Cookie, Errno, Error, FileKind, Ino, NAME_MAX, Result, policy};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Position behind `.`.
+/// Position after `.`.
 pub(crate) const COOKIE_DOT: Cookie = 1;
-/// Position behind `..`.
+/// Position after `..`.
 pub(crate) const COOKIE_DOTDOT: Cookie = 2;
 
 const HEADER: usize = size_of::<DirEntryHeader>();
 /// Cookies of one hash value.
 const SPARE: u64 = 1 << COOKIE_SPARE_BITS;
 
-/// EINVAL, ENOENT or ENAMETOOLONG for what cannot be the name of an entry; `.` and `..` too are refused.
+/// EINVAL, ENOENT or ENAMETOOLONG for bytes that cannot be the name of an entry; `.` and `..` too are refused.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     match policy::is_dots(name) {
         true => Err(Errno::Inval.into()),
@@ -470,7 +470,7 @@ fn room(work: &Work<'_>, leaf: BlockNo, present: &[RawEntry], needed: usize) -> 
     )
 }
 
-/// First place for `needed` units between the entries and what must be left alone; both are in order.
+/// First place for `needed` units between the entries and the spaces that must be left alone; both are in order.
 fn gap(present: &[RawEntry], foreign: &[Range<usize>], needed: usize) -> Option<usize> {
     let mut foreign = foreign.iter().peekable();
     let mut present = present.iter().map(|entry| &entry.space).peekable();
@@ -583,7 +583,7 @@ pub(crate) fn list(
         Some(after) => btree::find_ge(reader, volume, &dir.body, after)?.map(|item| item.key.get()),
         None => None,
     };
-    // A key beyond what was asked for moves on, whatever a damaged index says.
+    // A key past the requested one makes progress, whatever a damaged index says.
     Ok(Listing {
         entries,
         block,

@@ -14,7 +14,7 @@ pub enum Error {
          check the name, or format it with 'steadfast mkfs'"
     )]
     NotAVolume,
-    /// The device is too small to hold what is asked for.
+    /// The device is too small for the requested volume.
     #[error("the device has {blocks} blocks of 4096 bytes, {needed} are needed at least: make it larger{}", .with_log.then_some(", or ask for a smaller log").unwrap_or_default())]
     TooSmall {
         /// Blocks of the device.
@@ -110,7 +110,7 @@ pub(crate) fn damaged(detail: impl Into<String>) -> steadfast_vfs::Error {
     )
 }
 
-/// What a caller sees of a journal's error. Reads and fsync report failures as they are;
+/// The caller's view of a journal's error. Reads and fsync report failures as they are;
 /// changes refused after a failure look like a read-only volume ([`refused`]).
 pub(crate) fn from_journal(error: steadfast_journal::Error) -> steadfast_vfs::Error {
     use steadfast_journal::Error as Journal;

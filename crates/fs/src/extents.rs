@@ -60,7 +60,7 @@ impl Extent {
         }
     }
 
-    /// First block of the file behind it.
+    /// First block of the file after this extent.
     pub(crate) fn end(&self) -> u64 {
         self.logical + self.len
     }
@@ -76,7 +76,7 @@ impl Extent {
         }
     }
 
-    /// The part before `end`, which is in it or behind it.
+    /// The part before `end`, which is in this extent or after it.
     pub(crate) fn up_to(&self, end: u64) -> Extent {
         self.clip(self.logical, self.end().min(end))
     }
@@ -184,7 +184,7 @@ fn at_or_after(
         .transpose()
 }
 
-/// Where to look for blocks for `logical`: behind the file's extent before it, else at `home`.
+/// Where to look for blocks for `logical`: after the file's previous extent, else at `home`.
 pub(crate) fn goal(
     reader: &mut impl Reader,
     volume: &Volume,
@@ -228,7 +228,7 @@ pub(crate) fn insert(work: &mut Work<'_>, body: &mut Body, extent: Extent) -> Re
 }
 
 /// Takes `from .. to` out of the tree from its end on, without freeing the data blocks;
-/// tells each piece to `each`, which answers whether to go on. Returns whether all is done.
+/// passes each piece to `each`, which returns whether to go on. Returns whether all is done.
 fn cut(
     work: &mut Work<'_>,
     body: &mut Body,
@@ -307,7 +307,7 @@ pub(crate) fn removal_bytes(
     Ok(Some(bytes))
 }
 
-/// The first extent that ends behind `logical`.
+/// The first extent that ends after `logical`.
 ///
 /// # Errors
 /// EUCLEAN, EIO.

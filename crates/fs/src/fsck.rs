@@ -5,7 +5,7 @@
 //! A check writes nothing: the log is applied in memory. A *repair* first recovers the
 //! volume as a mount does, closes the journal, and then works on the home blocks of the
 //! quiet volume: one pass finds, plans and writes ([`plan`] says in which order), and the
-//! next one must find nothing. Of a damaged journal, what can be read is applied; then it is
+//! next one must find nothing. Of a damaged journal, the readable records are applied; then it is
 //! replaced by an empty one before anything else is touched, so that nothing old is ever
 //! replayed over a repair.
 //!
@@ -75,9 +75,9 @@ pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 /// How to check.
 #[derive(Clone)]
 pub struct FsckOptions {
-    /// Put right what is found; else nothing is written.
+    /// Repair the findings; else nothing is written.
     pub repair: bool,
-    /// Is told how far the check is.
+    /// Receives the progress of the check.
     pub progress: Option<ProgressSink>,
     /// Findings kept in the report; the others are counted.
     pub findings_max: usize,
@@ -126,7 +126,7 @@ pub struct FsckReport {
     pub findings: Vec<Finding>,
     /// Findings that were left out, because there were too many.
     pub left_out: u64,
-    /// What came to light after the first repairs, and was repaired too.
+    /// Findings that only showed after the first repairs, and were repaired too.
     pub further: Vec<Finding>,
     /// What is still wrong after the repair (without a repair: empty).
     pub left: Vec<Finding>,
@@ -246,7 +246,7 @@ fn open_journal(
     };
     let home = || Source::home(device.clone(), volume.uuid);
     let Some(region) = volume.region() else {
-        // The device is what the last batch left.
+        // The device has the state of the last batch.
         let mut block = [0; BLOCK_SIZE];
         let read = device.read(BlockNo(0), &mut block);
         if read.is_ok() && seal_holds(&volume.uuid, BlockNo(0), &block) && block[MOUNTED_AT] != 0 {
@@ -338,7 +338,7 @@ const BYTES: usize = size_of::<Superblock>();
 const FEATURES: std::ops::Range<usize> =
     offset_of!(Superblock, features_incompat)..offset_of!(Superblock, uuid);
 
-/// Whether a copy says what the first superblock says. Features come with their first use, to the copy
+/// Whether a copy has the same content as the first superblock. Features come with their first use, to the copy
 /// at the next mount: until then it may lack some.
 fn agrees(copy: &Block, first: &Block) -> bool {
     let lacks = (copy[FEATURES].iter().zip(&first[FEATURES])).all(|(a, b)| a & !b == 0);
@@ -461,7 +461,7 @@ impl Superblocks {
         }
     }
 
-    /// Writes the superblock where it is not what it should be, also after a recovery that
+    /// Writes the superblock where it is wrong, also after a recovery that
     /// replayed something else there.
     fn restore(&self, device: &dyn BlockDevice) -> Result<(), Error> {
         for at in [BlockNo(0), BlockNo(self.volume.blocks - 1)] {

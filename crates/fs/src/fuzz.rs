@@ -1,4 +1,4 @@
-//! Bodies of the fuzz targets `mount` and `fsck`: what must hold whatever a volume holds. A
+//! Bodies of the fuzz targets `mount` and `fsck`: conditions that hold for any content of a volume. A
 //! violation is a panic. Behind the feature `fuzz`; no part of the public interface.
 //!
 //! The fuzzer's bytes are decisions: which blocks of a valid volume change, how, and whether they
@@ -44,7 +44,7 @@ impl Choices<'_> {
     }
 }
 
-/// A valid volume, and what there is in it.
+/// A valid volume, and its content.
 struct Base {
     bytes: Vec<u8>,
     /// Blocks that hold structure.
@@ -210,7 +210,7 @@ fn damage(choices: &mut Choices<'_>, base: &Base) -> Vec<u8> {
     bytes
 }
 
-/// Calls of every kind; what they answer does not matter.
+/// Calls of every kind; their results do not matter.
 fn use_it(choices: &mut Choices<'_>, base: &Base, fs: &Fs) {
     let me = &Caller::root();
     let file = NewNode {

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_block::BlockNo;
 use steadfast_journal::{Journal, StreamId, Ticket};
 
-/// From so many gaps on the durable ones are looked for.
+/// Number of gaps from which on the durable ones are looked for.
 const SWEPT: usize = 4096;
 /// Gaps that the journal is asked about at a time.
 const ASKED_AT_ONCE: usize = 64;
@@ -50,7 +50,7 @@ impl Gaps {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stream's operation removed what lay in this space of a leaf.
+    /// The stream's operation removed the content of this space of a leaf.
     pub(crate) fn hold(
         &self,
         journal: &Journal,

@@ -3,7 +3,7 @@
 //! Order, and why it suffices:
 //!
 //! 1. The volume is recovered, as by a mount.
-//! 2. The bitmaps of the new groups and the new copy of the superblock are written, behind the
+//! 2. The bitmaps of the new groups and the new copy of the superblock are written, past the
 //!    volume's end, and flushed. A reader sees the old volume now.
 //! 3. *One operation of the journal* changes the superblock, sets the last group's new blocks
 //!    free, and makes the one bitmap that lies where the old copy lies, if there is one.
@@ -41,8 +41,8 @@ pub struct Grown {
     pub recovery: Recovery,
 }
 
-/// Makes the volume on `device` as long as the device, and replays its log. `progress` is told how
-/// many of the new groups have been written. It can be cut anywhere and started again.
+/// Makes the volume on `device` as long as the device, and replays its log. `progress` gets the number
+/// of new groups written so far. A cut may come anywhere; then it can be started again.
 ///
 /// # Errors
 /// There is no volume, it is longer than the device, of a newer format, or its superblock is
@@ -87,8 +87,8 @@ pub fn grow(
     })
 }
 
-/// The volume when it fills so many blocks; `None` if it is no longer then. A last group too short
-/// to be one is left out.
+/// The volume that fills `device_blocks` blocks; `None` if it is not longer than `old`. A remainder too
+/// short for a group is left out.
 fn longer(old: &Volume, device_blocks: u64) -> Option<Volume> {
     let mut blocks = device_blocks;
     let rest = blocks.checked_sub(old.groups_start + 1)? % GROUP_BLOCKS;
@@ -102,7 +102,7 @@ fn longer(old: &Volume, device_blocks: u64) -> Option<Volume> {
     })
 }
 
-/// Step 2: what lies behind the old volume's end.
+/// Step 2: the structures past the old volume's end.
 fn lay_behind(
     device: &dyn BlockDevice,
     journal: &Journal,
@@ -113,7 +113,7 @@ fn lay_behind(
     let device_error = || Error::device(FAILED);
     let mut first = old.groups;
     if new.group_start(first).0 == old.groups_end() && first < new.groups {
-        // Its block bitmap lies where the old copy lies: only the other one is behind the end.
+        // Its block bitmap lies where the old copy lies: only the other one is past the end.
         let at = new.group_start(first).offset(1);
         let (_, mut inodes) = bitmaps(new, first);
         seal(&new.uuid, at, &mut inodes);

@@ -1,7 +1,7 @@
 //! [`Fs`]: a mounted volume as its users hold it.
 //!
 //! A thin layer: each call goes to the module that does it (`ops`, `data`, `allocate`),
-//! changes are refused on a read-only volume, and what finds no space is tried once more
+//! changes are refused on a read-only volume, and a call that finds no space is tried once more
 //! when a commit releases some (corner 1). Dropping it unmounts: it is not the state
 //! itself that is dropped then, because the journal still needs that to place delayed data.
 
@@ -74,10 +74,10 @@ impl Fs {
     }
 
     /// Tells the device of the free space in a range, in bounded pieces; others may work meanwhile.
-    /// `progress` is told how many block groups have been looked at.
+    /// `progress` gets the number of block groups looked at so far.
     ///
     /// # Errors
-    /// EROFS, EIO, EUCLEAN; EINVAL for a range that begins behind the volume.
+    /// EROFS, EIO, EUCLEAN; EINVAL for a range that begins past the volume.
     pub fn trim(&self, range: &TrimRange, progress: &mut dyn FnMut(u64, u64)) -> Result<Trimmed> {
         self.live()?.trim(range, progress)
     }
@@ -100,8 +100,8 @@ impl Fs {
         Ok(&self.mounted)
     }
 
-    /// The answer to a call that may have changed something: under `sync`, what it did is
-    /// durable first, also what a call did that failed half-way. All threads are of one stream:
+    /// The answer to a call that may have changed something: under `sync`, its changes are
+    /// durable first, also those of a call that failed half-way. All threads are of one stream:
     /// those that come together share a record and its flush. No lock is held. A front end that defers commits waits itself.
     fn answer<T>(&self, result: Result<T>) -> Result<T> {
         if self.contract() != Contract::Sync || self.mounted.defers_commits {
@@ -355,7 +355,7 @@ impl FileSystem for Fs {
         Ok(trimmed.blocks * steadfast_block::BLOCK_SIZE as u64)
     }
 
-    /// What is durable when the freeze begins is in a copy; what comes between is as a crash may leave it.
+    /// A copy has all changes that are durable when the freeze begins; later changes are as a crash may leave them.
     fn freeze(&self, limit: std::time::Duration) -> Result<()> {
         // A sync would wait for the end of the freeze.
         if self.freezer.is_frozen() {

@@ -9,13 +9,13 @@
 //!   a transaction or in the log, no record that is not proved covers it. Then the block has
 //!   belonged to the file, at this place, in every tree that a crash may leave (*bypass safety*);
 //! * its bytes lie before the end of the file in each of those trees: a file whose size is not
-//!   durable is patched instead, or bytes behind its old end would not be zero;
-//! * while it waits, no operation patches or frees the block: one that is about to has it written out
-//!   first, and looks again under the inode's lock;
+//!   durable is patched instead, or bytes past its old end would not be zero;
+//! * while it waits, no operation patches or frees the block: an operation that is about to do so first
+//!   writes the block out, and looks again under the inode's lock;
 //! * it is written out under that lock, exclusive: no block has two writes in flight.
 //!
-//! Else the write is a patch, of whole sectors: one that held only the bytes written would be put, by a replay,
-//! over what the sector was before an overwrite in place that is not durable. `fdatasync` commits metadata when the file's size or
+//! Else the write is a patch, of whole sectors: a replay would put a patch of only the written bytes over the
+//! sector's content from before an overwrite in place that is not durable. `fdatasync` commits metadata when the file's size or
 //! allocation changed or a patch of it is not durable ([`InPlaceLedger`](crate::ledger::InPlaceLedger)): only then are its blocks the
 //! same in every tree, and all its data outside of transactions (*block stability*).
 
@@ -28,7 +28,7 @@ use steadfast_block::{Block, BlockNo, SECTOR_SIZE};
 use steadfast_journal::Ticket;
 use steadfast_vfs::{Ino, Result};
 
-/// The ledger is searched for what has become durable when it has grown to this many.
+/// The ledger is searched for durable changes when it has grown to this many.
 const SWEEP_MIN: usize = 1024;
 
 /// What a change of a file concerns.
@@ -91,14 +91,14 @@ impl Mounted {
         !self.is_durable(ino, Concerns::Data)
     }
 
-    /// Whether overwrites of the file that do not reach behind its end may go in place; under
+    /// Whether overwrites of the file that do not reach past its end may go in place; under
     /// its lock.
     pub(crate) fn may_write_in_place(&self, ino: Ino) -> bool {
         self.writes_in_place()
             && (self.faults.in_place_past_end || self.is_durable(ino, Concerns::Size))
     }
 
-    /// Data is patched in whole units of so many bytes.
+    /// Bytes of a unit: data is patched in whole units.
     pub(crate) fn patch_unit(&self) -> usize {
         if self.writes_in_place() && !self.faults.narrow_patches {
             SECTOR_SIZE

@@ -63,7 +63,7 @@ impl Place {
         self.slot as usize * INODE_BYTES
     }
 
-    /// Offset in the block of what lies `offset` bytes into the inode (`offset_of!(DiskInode, …)`).
+    /// Offset in the block of the byte `offset` of the inode (`offset_of!(DiskInode, …)`).
     pub(crate) fn field(self, offset: usize) -> usize {
         self.offset() + offset
     }

@@ -12,7 +12,7 @@
 //! block 3+L .. N-1       block groups of GROUP_BLOCKS blocks; the last one may be short
 //! block N-1              copy of the superblock
 //!
-//! without a log ([`FEATURE_NO_LOG`]) the groups begin at block 1, and block 0 says behind the
+//! without a log ([`FEATURE_NO_LOG`]) the groups begin at block 1, and block 0 says after the
 //! superblock whether the volume is mounted ([`MOUNTED_AT`])
 //!
 //! group:  +0  block bitmap        bit i = block i of the group in use (the two bitmaps themselves included)
@@ -171,7 +171,7 @@ pub struct DiskInode {
     /// Device number of device inodes.
     pub rdev: U32,
     /// The extended attributes, if all of them fit; records {namespace u8, name length u8, value length u8,
-    /// name without its namespace, value} with zeros behind them. Namespaces: 1 `user.`, 2 `trusted.`,
+    /// name without its namespace, value} with zeros after them. Namespaces: 1 `user.`, 2 `trusted.`,
     /// 3 `security.`, and of ACLs, whose names end there, 4 `system.posix_acl_access`,
     /// 5 `system.posix_acl_default`. All zero if `xattr_block` is not.
     pub xattrs: [u8; INLINE_XATTR_BYTES],
@@ -202,7 +202,7 @@ pub struct NodeHeader {
     pub magic: U16,
     /// 0 for leaves.
     pub level: U16,
-    /// Items in use; the bytes behind them are zero.
+    /// Items in use; the bytes after them are zero.
     pub count: U16,
     /// Zero.
     pub reserved: U16,

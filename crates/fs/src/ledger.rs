@@ -1,11 +1,11 @@
-//! What `in_place` remembers of files: overwrites that wait, and changes that are not durable.
+//! The memory of `in_place`: overwrites that wait, and changes that are not durable.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_journal::Ticket;
 use steadfast_vfs::Ino;
 
-/// What the last changes of a file were, as long as they are not durable.
+/// The last changes of a file, as long as they are not durable.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Changes {
     /// Of its size.
@@ -33,7 +33,7 @@ impl InPlaceLedger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many blocks of a file wait now.
+    /// Sets the number of waiting blocks of a file.
     pub(crate) fn set_waiting(&self, ino: Ino, blocks: u64) {
         let mut entries = self.lock();
         let before = if blocks == 0 {

@@ -95,8 +95,8 @@ pub struct Made {
     pub free_blocks: u64,
 }
 
-/// Makes a volume that fills `device`. What was on it is lost. `progress` is told how many
-/// blocks of how many have been written.
+/// Makes a volume that fills `device`; the device's old content is lost. `progress` gets the number
+/// of blocks written so far, and of all.
 ///
 /// # Errors
 /// [`Error::TooSmall`], [`Error::Option`] before anything is written; [`Error::Device`].
@@ -254,12 +254,12 @@ fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
     Ok(volume)
 }
 
-/// The first inode block: the first block behind the bitmaps of the first group.
+/// The first inode block: the first block after the bitmaps of the first group.
 fn inode_block(volume: &Volume) -> BlockNo {
     volume.group_start(0).offset(GROUP_META)
 }
 
-/// Writes the bitmaps of new groups, many at once; `progress` is told how many are written.
+/// Writes the bitmaps of new groups, many at once; `progress` gets the number written so far.
 pub(crate) fn write_bitmaps(
     device: &dyn BlockDevice,
     volume: &Volume,
@@ -286,7 +286,7 @@ pub(crate) fn write_bitmaps(
             .write_scattered(&writes)
             .map_err(Error::device("writing the bitmaps"))?;
         if device.snapshot().is_some() {
-            // An epoch takes so many at least; nothing leads to them yet.
+            // An epoch takes at least this many blocks; nothing leads to the bitmaps yet.
             device
                 .flush()
                 .map_err(Error::device("flushing the bitmaps"))?;
@@ -296,7 +296,7 @@ pub(crate) fn write_bitmaps(
     Ok(())
 }
 
-/// Block bitmap and inode-block bitmap of a new group. Bits behind a short group's end are
+/// Block bitmap and inode-block bitmap of a new group. Bits past a short group's end are
 /// set in the first one.
 pub(crate) fn bitmaps(volume: &Volume, group: u64) -> (Block, Block) {
     let mut used = [0; BLOCK_SIZE];

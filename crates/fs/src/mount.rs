@@ -1,6 +1,6 @@
-//! Mounting: from a device to a [`Mounted`] and back; syncing it whole; what the journal calls.
+//! Mounting: from a device to a [`Mounted`] and back; syncing all of it; the journal's client.
 //!
-//! A mount reads the superblock, lets the journal recover and finishes what the orphan directory
+//! A mount reads the superblock, lets the journal recover and finishes the work that the orphan directory
 //! lists: its time depends on these and not on the size of the volume. From then on all state lives in the
 //! journal's current image, in the allocator, in the free slots and in the inode
 //! table; unmounting commits and checkpoints everything.
@@ -63,7 +63,7 @@ impl Mounted {
             Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
             None => getrandom::fill(&mut seed).map_err(|e| Error::Random(e.to_string()))?,
         }
-        // What is written in place could overtake what is read.
+        // A write in place could overtake a read.
         let keeps_data = options.keep_data && volume.contract != Contract::MetadataPrefix;
         let (small, overwrite) = (options.small_bytes, options.overwrite_bytes);
         let mut store = Store::new(journal, volume, small, overwrite);
@@ -155,7 +155,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// Goes down now; what is durable in the log goes to its place first if `how` says so.
+    /// Goes down now; durable changes in the log go home first if `how` says so.
     /// Unmounting then has nothing to do.
     pub(crate) fn shut_down(&self, how: Shutdown) -> Result<()> {
         let journal = &self.store.journal;

@@ -97,7 +97,7 @@ pub struct Faults {
     pub slots_early: bool,
     /// Room that an operation left in a directory is open to all streams at once.
     pub gaps_early: bool,
-    /// What goes with the last close goes in the volume's own stream.
+    /// An inode that is freed at its last close is freed in the volume's own stream.
     pub release_elsewhere: bool,
     /// All callers are in one stream.
     pub one_stream: bool,

@@ -78,7 +78,7 @@ pub(crate) fn remove(fs: &Mounted, work: &mut Work<'_>, ino: Ino) -> Result<()> 
 /// of its own. Hold no lock and no operation.
 ///
 /// # Errors
-/// EIO, EUCLEAN, EROFS; what is left is still an orphan.
+/// EIO, EUCLEAN, EROFS; the inode is still an orphan then.
 pub(crate) fn finish(fs: &Mounted, ino: Ino, stream: Stream) -> Result<()> {
     while !finish_slice(fs, ino, stream)? {}
     Ok(())
@@ -187,7 +187,7 @@ pub(crate) fn list(fs: &Mounted, reader: &mut impl Reader) -> Result<Vec<Ino>> {
     }
 }
 
-/// At mount: finishes what the last mount left.
+/// At mount: finishes the removals and truncations of the last mount.
 ///
 /// # Errors
 /// EIO, EUCLEAN in the orphan directory itself. An orphan that is damaged stays, with a warning.

@@ -45,7 +45,7 @@ const UNIT_LOG_SHARE: u64 = 16;
 const UNITS_MAX: u64 = 4096;
 /// Blocks that must stay free for others when a unit moves: a part of the volume (its reciprocal) …
 const SPARE_SHARE: u64 = 32;
-/// … and so many at most (64 MiB).
+/// … but at most this number (64 MiB).
 const SPARE_BLOCKS_MAX: u64 = 16_384;
 /// Closes in a row that delayed overwrites for nothing.
 const WASTED_MAX: u32 = 4;
@@ -230,7 +230,7 @@ impl Store {
     }
 }
 
-/// Pages of a unit of a file of so many bytes.
+/// Pages of a unit of a file of `size` bytes.
 fn unit_for(smallest: u64, largest: u64, size: u64) -> u64 {
     let largest = largest.max(smallest);
     let mut unit = smallest;
@@ -307,7 +307,7 @@ pub(crate) fn choose(
     chosen
 }
 
-/// Looks at the blocks that pages will leave: closing must not meet what can be met now.
+/// Looks at the blocks that pages will leave: an error must come now, not while the transaction closes.
 ///
 /// # Errors
 /// EUCLEAN, EIO.

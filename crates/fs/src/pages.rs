@@ -3,7 +3,7 @@
 //! A page exists where the file has no block, an unwritten one, or one that a large overwrite replaces
 //! (`out_of_place`); other writing to a written block is a patch of the journal instead. All delayed pages of an inode belong
 //! to one running transaction (its writers relate the file exclusively and attach its
-//! number), until `writeback` allocates and drops them. Bytes behind the end of the file
+//! number), until `writeback` allocates and drops them. Bytes past the end of the file
 //! are zero.
 //!
 //! For the pages are kept, from the moment they are written: blocks for data and for
@@ -32,7 +32,7 @@ pub(crate) enum Target {
     Written(BlockNo),
     /// In a written block, to be overwritten in place.
     InPlace(BlockNo),
-    /// Not in memory yet, to be delayed over what the file has there.
+    /// Not in memory yet, to be delayed over the file's content there.
     New(Under),
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Target {
 /// longer write takes less time than a second one.
 pub(crate) const SMALL_BYTES_DEFAULT: u64 = 5 * BLOCK_SIZE as u64;
 
-/// Pages that so many bytes may lie in.
+/// Pages that `small_bytes_max` bytes may lie in.
 pub(crate) fn small_pages(small_bytes_max: u64) -> usize {
     small_bytes_max.div_ceil(BLOCK_SIZE as u64) as usize + 1
 }
@@ -108,7 +108,7 @@ pub(crate) struct Pages {
 pub(crate) struct Needs {
     /// Blocks, for data and tree nodes.
     pub(crate) blocks: u64,
-    /// Log bytes for what closing changes.
+    /// Log bytes of the changes at closing.
     pub(crate) log_bytes: u64,
 }
 
@@ -141,7 +141,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// What must be kept for so many pages of a file with a tree of this shape.
+    /// What must be kept for these pages of a file with a tree of this shape.
     pub(crate) fn needs(self, shape: Shape) -> Needs {
         if self.pages == 0 {
             return Needs::default();
@@ -241,7 +241,7 @@ impl Pages {
         tally
     }
 
-    /// Writes into a page, which appears if it is not there, over what the file has there.
+    /// Writes into a page; makes it, over the file's content, if it is not in memory.
     pub(crate) fn write(&mut self, page: u64, offset: usize, bytes: &[u8], under: Under) {
         if let Some(block) = self.map.get_mut(&page) {
             Arc::make_mut(block)[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -266,7 +266,7 @@ impl Pages {
         }
     }
 
-    /// Drops the pages in `from .. to`. What was kept for them stays kept.
+    /// Drops the pages in `from .. to`. Their reservations stay.
     pub(crate) fn drop_range(&mut self, from: u64, to: u64) {
         if from >= to {
             return;
@@ -322,7 +322,7 @@ pub(crate) fn runs_with(runs: u64, new: &[u64], there: impl Fn(u64) -> bool) -> 
     runs
 }
 
-/// A page of zeros but for these bytes; a whole one is copied once, to where it stays.
+/// A page of zeros except these bytes; a whole one is copied once, to where it stays.
 pub(crate) fn page_of(offset: usize, bytes: &[u8]) -> Arc<Block> {
     if bytes.len() == BLOCK_SIZE
         && let Ok(whole) = Arc::<Block>::try_from(Arc::<[u8]>::from(bytes))

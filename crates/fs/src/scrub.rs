@@ -4,7 +4,7 @@
 //! blocks of extended attributes. File content has no checksums: it is read, if that is asked for, to see whether the
 //! medium gives it back. The log is not looked at: recovery verifies it, and it is written anew all the time.
 //!
-//! What an inode owns is listed under its lock and looked at without it. A block that fails counts only if a second
+//! The blocks of an inode are listed under its lock and looked at without it. A block that fails counts only if a second
 //! list still has it: else it was freed, and something else may lie there.
 
 use crate::btree;
@@ -171,7 +171,7 @@ impl Mounted {
         at
     }
 
-    /// Looks at what an inode owns from `key` on; where to go on.
+    /// Looks at the blocks of an inode from `key` on; returns where to go on.
     fn scrub_inode(&self, piece: &mut Piece, ino: Ino, key: u64) -> Option<u64> {
         let owned = match self.owned(ino, key, piece.data) {
             Ok(owned) => owned,
@@ -211,7 +211,7 @@ impl Mounted {
         owned.next
     }
 
-    /// Lists what an inode owns from `key` on: all of it, or so much as one piece looks at.
+    /// Lists the blocks of an inode from `key` on: all of them, or as many as one piece looks at.
     fn owned(&self, ino: Ino, key: u64, data: bool) -> Result<Owned> {
         let volume = &self.store.volume;
         self.read_inode(ino)?;
@@ -256,7 +256,7 @@ impl Mounted {
         Ok(owned)
     }
 
-    /// Compares the checksum of a block at its home. `still` says whether it is what it was taken for.
+    /// Compares the checksum of a block at its home. `still` says whether the block still has the expected use.
     fn look(
         &self,
         piece: &mut Piece,
@@ -414,7 +414,7 @@ mod tests {
         fs.unmount().unwrap();
     }
 
-    /// Also what is in memory, where damage would not be noticed before the next mount.
+    /// Also blocks in memory, whose damage would not be noticed before the next mount.
     #[test]
     fn each_damaged_block_is_found_by_name_while_the_volume_is_mounted() {
         let (device, d, f) = populated();
@@ -450,7 +450,7 @@ mod tests {
         all
     }
 
-    /// What waits in the log is newer than what lies at its place, and is no damage.
+    /// A block's content in the log is newer than at its home; that is no damage.
     #[test]
     fn what_is_newer_in_the_log_is_passed_over() {
         let (device, d, _) = populated();

@@ -1,6 +1,6 @@
 //! Inode slots: which are free, and taking and freeing them inside an operation.
 //!
-//! Inode blocks are allocated on demand and freed with their last inode. What is free is found lazily: a group's
+//! Inode blocks are allocated on demand and freed with their last inode. Free slots are found lazily: a group's
 //! inode-block bitmap when the group is first used, inode blocks in batches when a slot is looked for. Invariants:
 //!
 //! * a slot in a mask of [`Known`] is free in the current image and not claimed. Every stream may take an *open* one:
@@ -9,7 +9,7 @@
 //!   operation is durable, the slot is open (ccfs §3.3.4);
 //! * an operation that is given up returns its claims ([`Work::on_end`], corner 30);
 //! * a block that an operation is freeing is not known, and hands out no slots;
-//! * blocks are looked into under no lock of [`State`]. What was read is entered if no block began to be freed
+//! * blocks are looked into under no lock of [`State`]. The slots found are entered if no block began to be freed
 //!   meanwhile, else it is read again;
 //! * a call looks into a bounded number of blocks, and into each block once in a mount: into [`LOOKS_AHEAD`] before a
 //!   new one is made, into [`SEARCH_MAX`] when the volume has no room for a new one. It then fails with ENOSPC, and
@@ -53,7 +53,8 @@ const LOOKS_AHEAD: usize = 8;
 const SEARCH_MAX: usize = 64;
 /// Operations of a stream that the journal is asked about at a time.
 const ASKED_AT_ONCE: usize = 64;
-/// A stream that has so many operations with held slots, or a power of two times that, has the durable ones let go.
+/// Operations of a stream with held slots at which the slots of its durable operations are released; again at each
+/// power of two above.
 const HOLDS_SWEPT: usize = 4096;
 /// All blocks.
 const ANYWHERE: Range<BlockNo> = BlockNo(0)..BlockNo(u64::MAX);
@@ -79,7 +80,7 @@ struct State {
     room: BTreeSet<(Option<StreamId>, BlockNo)>,
     /// The operations of each stream that made it hold slots, oldest first.
     holds: BTreeMap<StreamId, VecDeque<(BlockNo, Ticket)>>,
-    /// The journal's commits when it was last asked what is durable.
+    /// The journal's commits when it was last asked for durable operations.
     asked_at: u64,
     /// Inode blocks to look into, of the groups whose bitmaps were read. From the back: the newest, emptiest first.
     unknown: HashMap<u64, Vec<BlockNo>>,
@@ -175,7 +176,7 @@ impl Slots {
         std::iter::once(group).chain(overflow).collect()
     }
 
-    /// Runs `get` on the state, and again when what is durable is open, if that may change its answer.
+    /// Runs `get` on the state, and again after the slots of durable operations are opened, if that may change its answer.
     fn with_settled<T>(
         &self,
         store: &Store,
@@ -329,7 +330,7 @@ impl Slots {
         }
     }
 
-    /// What streams hold for operations that are durable is open. Hold no lock of this module.
+    /// Opens the slots that streams hold for operations which are durable now. Hold no lock of this module.
     pub(crate) fn settle(&self, store: &Store) {
         let mut streams: Vec<StreamId> = {
             let mut state = self.lock();
@@ -620,7 +621,7 @@ fn free_block(work: &mut Work<'_>, block: BlockNo) -> Result<()> {
 }
 
 /// Frees the blocks whose last inodes were freed side by side, each in the stream that freed them if that is not durable.
-/// Hold no lock. Says what went wrong.
+/// Hold no lock. Returns the error.
 pub(crate) fn reap(store: &Store, slots: &Slots) -> Vec<String> {
     let mut warnings = Vec::new();
     while slots.any_empty.load(Ordering::Relaxed) {

@@ -79,7 +79,7 @@ impl Volume {
         (self.groups_end() - self.group_start(group).0).min(GROUP_BLOCKS)
     }
 
-    /// First block behind the groups: the copy of the superblock.
+    /// First block after the groups: the copy of the superblock.
     pub(crate) fn groups_end(&self) -> u64 {
         self.blocks - 1
     }

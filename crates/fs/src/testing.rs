@@ -41,7 +41,7 @@ impl Client for Bare {
     }
 }
 
-/// A newly made volume of so many blocks, its journal inline.
+/// A newly made volume of `blocks` blocks, its journal inline.
 pub(crate) fn bare(blocks: u64) -> Arc<Bare> {
     let device = MemDevice::new(blocks);
     mkfs(&device, &options(), &mut |_, _| {}).unwrap();
@@ -62,7 +62,7 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>) -> Arc<Bare> {
 }
 
 impl Bare {
-    /// An operation of at most so many log bytes.
+    /// An operation of at most `log_bytes` log bytes.
     pub(crate) fn begin(&self, log_bytes: u64) -> Work<'_> {
         self.store
             .begin(Stream(0), Credits::log(log_bytes))

@@ -1,14 +1,14 @@
-//! Tells the device of all free space, so that it need not keep what is never read: a disk in flash memory
+//! Tells the device of all free space, so that it need not keep blocks that are never read: a disk in flash memory
 //! moves less, an image file gets holes.
 //!
-//! Order, and why it suffices: everything is committed first, so that what was freed has left the quarantine; then
+//! Order, and why it suffices: everything is committed first, so that freed blocks have left the quarantine; then
 //! each run of *available* blocks is held, trimmed, and let go, in pieces of at most [`PIECE_BLOCKS`]. An available block is
 //! free in every tree that a crash may leave, and while it is held no other operation takes it. So others
 //! may work meanwhile; a crash leaves some runs trimmed, and no file knows.
 //!
-//! What is held still counts as available: space that was promised to delayed pages stays promised. Who finds no
-//! other block waits for the piece (`Allocator::claim`), with whatever locks it has; so a trim takes none while
-//! it holds a piece.
+//! Held blocks still count as available: space reserved for delayed pages stays reserved. An allocation that finds
+//! no other block waits for the piece (`Allocator::claim`) and keeps its locks; so a trim takes no lock while it
+//! holds a piece.
 
 use crate::alloc::TrimLook;
 use crate::error::from_journal;
@@ -50,10 +50,10 @@ pub struct Trimmed {
 }
 
 impl Mounted {
-    /// See the module's header. `progress` is told how many block groups have been looked at.
+    /// See the module's header. `progress` gets the number of block groups looked at so far.
     ///
     /// # Errors
-    /// EROFS; EINVAL for a range that begins behind the volume; EIO, EUCLEAN if a bitmap cannot be read; the device's.
+    /// EROFS; EINVAL for a range that begins past the volume; EIO, EUCLEAN if a bitmap cannot be read; the device's.
     pub(crate) fn trim(
         &self,
         range: &TrimRange,
@@ -102,7 +102,7 @@ impl Mounted {
         Ok(trimmed)
     }
 
-    /// Planted fault: what is free in memory may not be in the tree that a crash leaves.
+    /// Planted fault: blocks that are free in memory may be in use in the tree that a crash leaves.
     fn trim_current(&self) -> Result<Trimmed> {
         let journal = &self.store.journal;
         for group in 0..self.store.volume.groups {

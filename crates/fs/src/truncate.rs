@@ -1,11 +1,11 @@
 //! Changing a file's size, and freeing file data in slices.
 //!
-//! Shrinking sets the size, zeroes the rest of the last block and frees the blocks behind
+//! Shrinking sets the size, zeroes the rest of the last block and frees the blocks after
 //! it, in one operation (corner 26). If those are too many for one operation, it only sets
 //! the size and enters the file in the orphan directory; slices of the freeing follow, each
 //! an operation of its own, and the last takes the entry away (corner 29). Until then the
-//! inode's object remembers the *cut*: no reader looks behind it, and whoever would make
-//! the file longer or give it blocks finishes the slices first ([`Mounted::settle`]).
+//! inode's object remembers the *cut*: no reader looks past it, and an operation that would
+//! make the file longer or give it blocks finishes the slices first ([`Mounted::settle`]).
 //!
 //! Neighbours: `orphan`, `extents`, `ops` (setattr, unlink, release), `mount` (orphans).
 
@@ -32,7 +32,7 @@ pub(crate) fn slice_bytes(store: &Store) -> u64 {
     store.journal.op_bytes_max() / 4
 }
 
-/// What to ask for, besides [`RESIZE_BYTES`], to free everything behind `size` in the same
+/// The credits to request, besides [`RESIZE_BYTES`], to free everything past `size` in the same
 /// operation; enough for an orphan entry instead if that is too much.
 ///
 /// # Errors
@@ -50,7 +50,7 @@ pub(crate) fn free_bytes(
     Ok(bytes.unwrap_or(0))
 }
 
-/// What a change of size does to the inode's object, once nothing can fail any more.
+/// The change of the inode's object at a change of size, made when nothing can fail any more.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Resized {
@@ -59,7 +59,7 @@ pub(crate) struct Resized {
     /// Part of a delayed page to zero: page and first byte.
     zero: Option<(u64, usize)>,
     cut: Option<u64>,
-    /// Blocks behind the end stay for now: the operation must enter the inode in the orphan
+    /// Blocks past the end stay for now: the operation must enter the inode in the orphan
     /// directory, and [`Mounted::settle`] be called after it.
     pub(crate) needs_orphan: bool,
 }
@@ -72,7 +72,7 @@ impl Resized {
         }
         state.pages.drop_range(self.drop_from, u64::MAX);
         if state.pages.is_empty() {
-            // What was attached to the transaction stays with it, unused.
+            // The credits attached to the transaction stay with it, unused.
             let reserved = state.pages.settle();
             store.alloc.unreserve(reserved);
         }
@@ -81,7 +81,7 @@ impl Resized {
 }
 
 /// Changes the size in `disk`, which the caller stores, related and locked exclusively.
-/// Frees what lies behind, if that takes no more than `free_bytes` of the operation's log
+/// Frees the blocks past it, if that takes no more than `free_bytes` of the operation's log
 /// bytes. `None`: a truncation is under way, give the operation up and [`Mounted::settle`] first.
 ///
 /// # Errors
@@ -350,7 +350,7 @@ mod tests {
         }
         fs.store.journal.sync_all().unwrap();
         begin_truncation(&fs, ino, 8192 + 100);
-        // No reader sees what is cut off, whether or not it is freed already.
+        // No reader sees the cut blocks, whether or not they are freed already.
         assert!(fs.seek_file(ino, 8292, Seek::Data).is_err());
         fs.store.journal.sync_all().unwrap();
         let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
@@ -377,7 +377,7 @@ mod tests {
 
     /// Story: a file was removed while a truncation of it was under way in another thread. Its inode
     /// was freed in one operation, its orphan entry stayed, and at the next mount cut the file that
-    /// had got the number: here what was allocated behind its end.
+    /// had got the number: here, blocks that were allocated past its end.
     #[test]
     fn an_inode_keeps_its_number_until_a_truncation_under_way_has_ended() {
         let device = Arc::new(SimDevice::new(2048));

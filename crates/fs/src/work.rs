@@ -3,7 +3,7 @@
 //! becomes visible at once; dropped, nothing remains: the journal forgets the patches and
 //! the allocator takes the claims back (corner 30).
 //!
-//! [`Store`] is what every part of a mounted file system works on: journal, geometry,
+//! [`Store`] is the common state of all parts of a mounted file system: journal, geometry,
 //! allocator. Neighbours: `alloc` (claims), `reader` (metadata images), everything above.
 
 use crate::alloc::{Allocator, Purpose, bit_of, is_used};
@@ -24,7 +24,7 @@ use steadfast_vfs::{Errno, Error, Result, Stream};
 /// The stream of work that no caller asked for: releases, orphans.
 pub(crate) const OWN_STREAM: Stream = Stream(0);
 
-/// So many transactions are committed one by one when a volume seems full, before all are.
+/// Transactions committed one by one when a volume seems full, before all are committed.
 const HOLDERS_COMMITTED: usize = 3;
 
 /// The parts of a mounted volume below inodes.
@@ -76,7 +76,7 @@ impl Store {
         }
     }
 
-    /// Log bytes of patching so many bytes, besides what the block and its range take.
+    /// Log bytes of patching `bytes` bytes, besides those of the block and its range.
     pub(crate) fn patch_bytes(&self, bytes: u64) -> u64 {
         if self.logs { bytes } else { 0 }
     }
@@ -239,7 +239,7 @@ impl Patches for Op<'_> {
     }
 }
 
-/// What to do when a work ends; told what it was committed as.
+/// Called when a work ends, with the ticket of its commit.
 type AtEnd<'a> = Box<dyn FnOnce(Option<Ticket>) + 'a>;
 
 /// One operation. See the module's header.
@@ -267,7 +267,7 @@ impl<'a> Work<'a> {
     }
 
     /// Works through an operation that the journal lends while it closes a transaction
-    /// (`Client::close`): allocations come out of what was reserved for delayed pages.
+    /// (`Client::close`): allocations use the blocks reserved for delayed pages.
     /// End it with [`Work::commit`] too, which leaves the operation to the journal.
     pub(crate) fn lend(store: &'a Store, op: &'a mut Op<'_>) -> Work<'a> {
         let mut work = Work::new(store, Slot::Lent(op));
@@ -440,7 +440,7 @@ impl<'a> Work<'a> {
         self.at_end.push(Box::new(f));
     }
 
-    /// What lay in this space of a directory's leaf is removed. The caller holds the directory's lock.
+    /// The content of this space of a directory's leaf is removed. The caller holds the directory's lock.
     pub(crate) fn leave_gap(&mut self, leaf: BlockNo, space: Range<u16>) {
         self.gaps.push((leaf, space));
     }

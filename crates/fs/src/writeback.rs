@@ -26,7 +26,7 @@ use steadfast_block::{Block, BlockNo};
 use steadfast_journal::{Kind, Op, Ticket};
 use steadfast_vfs::{Ino, Result};
 
-/// A transaction of at most so many files with delayed pages may put them into its record.
+/// Most files with delayed pages for which a transaction may put the pages into its record.
 const SMALL_FILES_MAX: usize = 4;
 
 impl Mounted {

@@ -94,7 +94,7 @@ impl Xattrs {
         }
     }
 
-    /// Takes a record's name and value from the start of `bytes`; returns what is behind them.
+    /// Takes a record's name and value from the start of `bytes`; returns the rest.
     fn take<'a>(
         &mut self,
         prefix: &[u8],
@@ -398,7 +398,7 @@ mod tests {
             }
         }
 
-        /// Whatever bytes there are, they are refused or mean exactly what they say, and the check
+        /// Any bytes are refused, or decode to exactly their content, and the check
         /// says the same of them as the mount.
         #[test]
         fn corner_35_any_bytes_in_an_inode_are_attributes_or_refused(

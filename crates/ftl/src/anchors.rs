@@ -1,10 +1,10 @@
 //! The search for the newest root.
 //!
 //! Roots lie in the anchors, page after page, and each is durable before the next one is programmed. The
-//! search reads each anchor up to two erased pages in a row. A damaged page ends nothing: newer
-//! roots may lie behind it.
+//! search reads each anchor up to two erased pages in a row. A damaged page does not end the search:
+//! newer roots may lie after it.
 //!
-//! A damaged page may be the newest root if it lies behind the newest whole one in its anchor, or in an anchor without
+//! A damaged page may be the newest root if it lies after the newest whole one in its anchor, or in an anchor without
 //! any: anchors are filled one after the other. It was torn by a crash or has rotted. The mount looks further then
 //! (`past`).
 
@@ -82,7 +82,7 @@ pub(crate) fn find_roots<P: Platform>(
     Ok(Roots { newest, damaged })
 }
 
-/// Says what lies here, and takes a root if it is newer than the one so far.
+/// Returns the kind of page here, and takes a root if it is newer than the one so far.
 pub(crate) fn look_for_root<P: Platform>(
     platform: &mut P,
     shape: &Shape,
@@ -128,7 +128,7 @@ pub(crate) fn no_root<P: Platform>(
     })
 }
 
-/// Why a disk whose newest root says that there is none is no disk: it never was one, or the root behind that one is damaged.
+/// Why there is no disk, as the newest root says: there never was one, or the root after that one is damaged.
 ///
 /// A format writes no data page, and returns when a root leads to the disk. So a data page of this volume
 /// says that there was such a root.

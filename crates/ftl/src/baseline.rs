@@ -1,4 +1,4 @@
-//! The layers that promise less, from the same parts: what SCFTL §7.2 compares with.
+//! The layers that promise less, from the same parts: the peers of SCFTL §7.2.
 //!
 //! Both keep no checkpoints and no tags, and erase a victim as soon as it is empty. *Asynchronous*:
 //! a flush syncs, and between flushes anything may be lost. *Synchronous*: every page is waited
@@ -48,7 +48,7 @@ pub struct Baseline<S: Store> {
     reverse: Entries,
     blocks: Blocks<Emulated<S>>,
     policy: Tuned,
-    /// For the host, and for what is moved.
+    /// For the host, and for moved sectors.
     open: [Vec<Open>; 2],
     widths: [usize; 2],
     turns: [usize; 2],

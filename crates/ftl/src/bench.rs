@@ -29,7 +29,7 @@ pub struct Load {
     pub live: u64,
     /// Four writes of five go to a fifth of them.
     pub hot: bool,
-    /// Writes before what is measured, at random, when all are in use.
+    /// Random writes before the measurement, when all sectors are in use.
     pub aging: u64,
     /// Writes of an epoch.
     pub epoch: u64,
@@ -116,8 +116,8 @@ pub fn largest(geometry: &Geometry, epoch: u64) -> Result<u64, TooSmall> {
     Limits::largest(&shape_of(geometry), epoch).map(|limits| limits.sectors)
 }
 
-/// Uses sectors in order, ages the disk, and then measures. `progress` is told
-/// how many writes of how many are done.
+/// Uses sectors in order, ages the disk, and then measures. `progress` gets the
+/// writes done so far, and their number.
 ///
 /// # Errors
 /// [`FtlError::TooSmall`], and whatever the layer reports.

@@ -1,4 +1,4 @@
-//! What each block is used for, and when it may be erased.
+//! The use of each block, and when it may be erased.
 //!
 //! ```text
 //!   Erasable ──erase──► Erasing ──► Free ──announced──► Next ──► Open ──full──► Used, Delta, Map
@@ -106,7 +106,7 @@ impl<P: Platform> Blocks<P> {
         self.erases.get(block)
     }
 
-    /// Whether the collector may empty the block: it is full, and what its pages say is in
+    /// Whether the collector may empty the block: it is full, and its pages' changes are in
     /// durable delta pages.
     pub fn is_victim(&self, block: P::W) -> bool {
         self.is(block, BlockUse::Used) && self.is_settled(block)

@@ -11,7 +11,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
     /// Checks the map, all of which is read if it was not. Linear in the size of the disk.
     ///
     /// # Errors
-    /// [`crate::FtlError::Corrupt`] names what does not agree.
+    /// [`crate::FtlError::Corrupt`] names the contradiction.
     pub fn check(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         let shape = self.shape;

@@ -38,7 +38,7 @@ pub(crate) const NUMBERS: u64 = 1 << 62;
 const MENDS: u64 = 16;
 /// Map pages after one flush, while there is time; more where the delta region is small for the map.
 const SLICE: u64 = 4;
-/// Delta pages that a mount may have to follow behind a graceful end: some mounts' own.
+/// Delta pages that a mount may have to follow after a graceful end: those of some earlier mounts.
 const FEW: u64 = 4;
 
 impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
@@ -98,7 +98,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.checkpoint_from(0)
     }
 
-    /// The same without the first `clean` map pages: what flash has of them is as in memory.
+    /// The same without the first `clean` map pages: these are the same in flash and in memory.
     pub(crate) fn checkpoint_from(&mut self, clean: u64) -> Result<bool, P::Error> {
         self.begin_checkpoint();
         self.checkpoint.written = P::W::of(clean);
@@ -155,7 +155,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             || self.pairs.length() >= n(pair_capacity(&self.shape))
     }
 
-    /// Whether the newest root says all there is: no change waits, and no delta page is behind its own.
+    /// Whether the newest root is complete: no change waits, and no delta page comes after the root's position.
     pub(crate) fn is_at_rest(&self) -> bool {
         let n = P::W::of;
         let newest = self.delta == self.checkpoint.counted + n(1);
@@ -352,7 +352,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Err(FtlError::WornOut)
     }
 
-    /// The root is durable: what older roots needed is not needed any more.
+    /// The root is durable: the pages of older roots are not needed any more.
     fn release(&mut self) {
         let _ = P::each("delta and map blocks", self.blocks.count, |block| {
             self.release_one(block);

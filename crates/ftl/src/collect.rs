@@ -61,8 +61,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// Before a commit: moves until the reserve will be there behind it. Most `K` victims are needed (1), and
-    /// there are such with no more than `N` valid sectors (2); the pages for them are there, too (`FtlSpace`).
+    /// Before a commit: moves sectors until the reserve will be free after it. At most `K` victims are needed (1),
+    /// there are victims with at most `N` valid sectors (2), and there are pages to move these to (`FtlSpace`).
     pub(crate) fn reclaim(&mut self) -> Result<(), P::Error> {
         let enough = self.in_pages(self.limits.reserve) + self.own_pages();
         if self.ready() >= enough || self.faults.skip_reclaim {
@@ -192,7 +192,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         P::W::of(self.limits.rounding / self.shape.sectors)
     }
 
-    /// Whether so many sectors can be moved, and what the epoch may still write finds its place all the same.
+    /// Whether `valid` sectors can be moved, and enough pages remain for the writes that the epoch still admits.
     pub(crate) fn can_move(&self, valid: P::W) -> bool {
         let waiting = (self.host.sectors.len() + self.moved.sectors.len()) as u64;
         let own = P::W::of(self.limits.rounding + waiting);

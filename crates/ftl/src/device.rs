@@ -1,14 +1,14 @@
 //! The layer as a [`BlockDevice`]: blocks of 4 KiB, any number of threads, contract *snapshot*.
 //!
-//! After a crash the disk is what it was at its last flush, nothing older and nothing newer. So
-//! an epoch, what is written from one flush to the next, must fit the bound that the disk was
-//! made with, and a disk that flushed on its own would break its promise. What happens instead
-//! to a request that does not fit is the opener's choice ([`WhenFull`]). In each case the whole
-//! request is admitted before anything of it is done: none is done in part, and none dropped.
+//! After a crash the disk has the state of its last flush, nothing older and nothing newer. So
+//! an epoch (all writes between two flushes) must fit the bound that was set when the disk was
+//! formatted, and a disk that flushed on its own would break its promise. The opener chooses
+//! what happens to a request that does not fit ([`WhenFull`]). In each case the whole request
+//! is admitted before any of it is carried out: none is carried out in part, and none dropped.
 //!
-//! One lock guards the layer. Order of a write: admitted, then sector by sector, all of it behind
-//! the lock, so that a flush has all of a request or nothing. A flush returns after the layer's,
-//! whose order is told in `flush.rs`. After a failure the layer has stopped: nothing more is
+//! One lock guards the layer. Order of a write: it is admitted, then written sector by sector under
+//! the lock, so that a flush has all of a request or nothing. A flush returns after the layer's
+//! flush; `flush.rs` describes its order. After a failure the layer has stopped: nothing more is
 //! committed, and [`Disk::rollback`] returns to the last flush, as a crash would.
 
 use crate::emulated::{Emulated, shape_of};
@@ -33,11 +33,11 @@ type Failure = FtlError<FlashError>;
 /// What a request does that the epoch has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhenFull {
-    /// Waits so long for a flush by another thread, then is refused with
-    /// [`FtlError::EpochFull`]. Nothing of it was done; the client flushes and comes again.
+    /// Waits at most this time for a flush by another thread, then is refused with
+    /// [`FtlError::EpochFull`]. No part of it was done; the client flushes and repeats it.
     Wait(Duration),
     /// Flushes, and goes on. For clients that expect no more of a disk than a bounded cache, and
-    /// do not know of epochs: after a crash the disk is what it was at the last flush, or at
+    /// do not know of epochs: after a crash the disk has the state of the last flush, or of
     /// a later moment when an epoch was full. Writes still survive in their order, and whole if
     /// they fit an epoch.
     Flush,
@@ -153,7 +153,7 @@ pub fn geometry_for(
 }
 
 /// A snapshot-consistent disk over an emulated flash memory. See the module's header. Dropped, it
-/// flushes nothing: the client alone says what survives.
+/// flushes nothing: only the client's flushes decide what survives.
 pub struct Disk<S: Store> {
     /// `None` only when a rollback failed.
     layer: Mutex<Option<Box<Layer<S>>>>,
@@ -170,7 +170,7 @@ impl Disk<ImageStore> {
     /// Makes an image file with a new, empty disk in it; an existing file is refused.
     ///
     /// # Errors
-    /// [`DiskError`]; no file is left behind.
+    /// [`DiskError`]; no file is left.
     pub fn create(
         path: &Path,
         geometry: steadfast_flash::Geometry,
@@ -204,7 +204,7 @@ impl Disk<ImageStore> {
 
 impl Disk<Overlay<ImageStore>> {
     /// Opens an image file to look at the disk in it, together with others that do the same.
-    /// What the mount programs stays in memory: the file is not changed. Writes are refused.
+    /// The mount's programs stay in memory: the file is not changed. Writes are refused.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -212,7 +212,7 @@ impl Disk<Overlay<ImageStore>> {
         Disk::look_at(ImageStore::open_read_only(path).map_err(image_error)?)
     }
 
-    /// The same, also while another process writes: what is seen may then be of different moments, so
+    /// The same, also while another process writes: the pages read may then be of different moments, so
     /// that errors mean nothing.
     ///
     /// # Errors
@@ -325,8 +325,8 @@ impl<S: Store> Disk<S> {
         layer.as_mut().map(|layer| look(layer))
     }
 
-    /// Forgets what was written since the last flush, as a crash would: for a client that begins
-    /// where another has died. What the memory had begun is let go to its end first, so that no
+    /// Forgets all writes since the last flush, as a crash would: for a client that begins
+    /// where another has died. Operations that the memory had begun are completed first, so that no
     /// failed program of the forgotten epoch is reported to the next.
     ///
     /// # Errors
@@ -341,7 +341,7 @@ impl<S: Store> Disk<S> {
         Ok(())
     }
 
-    /// Lets go of the flash memory; what was not flushed is lost. `None` after a rollback that
+    /// Releases the flash memory; unflushed writes are lost. `None` after a rollback that
     /// failed.
     pub fn into_nand(self) -> Option<Nand<S>> {
         let layer = self.layer.into_inner().ok().flatten();
@@ -364,7 +364,7 @@ impl<S: Store> Disk<S> {
     fn admit(&self, request: Request, sectors: u64) -> steadfast_block::Result<Entered<'_, S>> {
         let mut entered = self.enter(request)?;
         let WhenFull::Wait(patience) = self.when_full else {
-            // What fits an epoch is not split by the end of one.
+            // A request that fits an epoch is not split by the end of one.
             let layer = entered.layer(request)?;
             let split = layer.room() < sectors && sectors <= layer.limits().epoch;
             if split && layer.unflushed() > 0 {
@@ -464,7 +464,7 @@ impl<S: Store + Send + 'static> BlockDevice for Disk<S> {
         let mut entered = self.enter(request)?;
         let flushed = entered.layer(request)?.flush();
         drop(entered);
-        // After a failure, too: threads that wait would wait in vain.
+        // After a failure, too: otherwise threads would wait for ever.
         self.flushed.notify_all();
         flushed.map_err(|error| request.failed(error))
     }

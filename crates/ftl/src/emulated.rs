@@ -221,7 +221,7 @@ mod tests {
         Ftl::mount(disk.into_platform(), shape, policy()).unwrap()
     }
 
-    /// Found by an obligation in `proofs/smt`: behind a mount, roots failed in three anchors in a row, and the
+    /// Found by an obligation in `proofs/smt`: after a mount, roots failed in three anchors in a row, and the
     /// fourth, with the only durable root, was erased for the next try. A crash there lost the disk.
     #[test]
     fn corner_50_the_durable_root_stays_when_all_other_anchors_fail() {
@@ -238,8 +238,8 @@ mod tests {
     }
 
     /// Found by an obligation in `proofs/smt`: a whole checkpoint's delta page failed, and failed again in both
-    /// blocks announced behind it. Its root was durable nevertheless, and a mount that began with it did not find the
-    /// page: a new disk, or one just mounted, was lost at the next mount.
+    /// blocks announced after it. The checkpoint's root was durable nevertheless, and a mount that began with this root
+    /// did not find the page: a new disk, or one just mounted, was lost at the next mount.
     #[test]
     fn corner_50_a_root_waits_for_a_delta_run_that_is_found() {
         let mut disk = small();

@@ -1,8 +1,8 @@
-//! What goes wrong, and what to do about it.
+//! Errors, and their remedies.
 
 use crate::limits::TooSmall;
 
-/// Why a request was not carried out. `E` is what the flash memory itself reports.
+/// Why a request was not carried out. `E` is the error type of the flash memory.
 #[derive(Debug, thiserror::Error)]
 pub enum FtlError<E> {
     /// The flash memory failed in a way that the layer does not mend.
@@ -34,7 +34,7 @@ pub enum FtlError<E> {
         /// The page.
         page: u64,
     },
-    /// Metadata is damaged: the medium broke what a flush had made durable.
+    /// Metadata is damaged: the medium lost data that a flush had made durable.
     #[error(
         "the flash memory holds no whole {what} at block {block}, page {page}: the medium is damaged"
     )]
@@ -69,13 +69,13 @@ pub enum FtlError<E> {
         /// This program's.
         expected: u64,
     },
-    /// The flash memory is too small for what was asked.
+    /// The flash memory is too small for the requested disk.
     #[error(transparent)]
     TooSmall(TooSmall),
     /// Too many blocks went bad: nothing can be written any more, all can be read.
     #[error("no block is left to write to: too many have gone bad; copy the disk to another one")]
     WornOut,
-    /// An earlier failure left it open what was written; mount again.
+    /// After an earlier failure it is unknown which writes are durable; mount again.
     #[error("an earlier failure stopped the disk; mount it again to return to the last flush")]
     Stopped,
 }

@@ -23,8 +23,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// Makes all writes and trims since the last flush durable, all or none of them.
     ///
     /// # Errors
-    /// After any error it is open whether the flush took place; the disk has stopped, and the
-    /// next mount tells.
+    /// After any error it is unknown whether the flush took place; the disk has stopped, and the
+    /// next mount decides.
     pub fn flush(&mut self) -> Result<(), P::Error> {
         if self.stopped {
             return Err(FtlError::Stopped);
@@ -61,13 +61,13 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// next to nothing to follow: for a clean shutdown. Does nothing if the newest root
     /// says all there is.
     ///
-    /// Order: what is uncommitted is committed; changes that wait go to delta pages, all of which are
-    /// durable before the position behind them is noted; a checkpoint under way is brought to its end, so
+    /// Order: uncommitted changes are committed; changes that wait go to delta pages, all of which are
+    /// durable before the position after them is noted; a checkpoint under way is completed, so
     /// that there never are more than two of the map in flash. A crash on the way returns to this commit, or
     /// the one before.
     ///
     /// # Errors
-    /// As for [`flush`](Ftl::flush). What a flush before has made durable is not touched.
+    /// As for [`flush`](Ftl::flush). Durable data of earlier flushes is not touched.
     pub fn checkpoint(&mut self) -> Result<(), P::Error> {
         if self.stopped {
             return Err(FtlError::Stopped);
@@ -85,7 +85,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             if ftl.pairs.length() > P::W::of(0) {
                 P::part(ftl, "deltas", Self::write_deltas)?;
             }
-            // Also what `end_epoch` wrote: a delta page that has to go elsewhere takes those behind it along.
+            // Also the pages of `end_epoch`: if a delta page has to move, all delta pages after it move along.
             P::part(ftl, "settle all", Self::settle)?;
             P::part(ftl, "finish", Self::finish_checkpoint)?;
             P::part(ftl, "checkpoint", Self::checkpoint_whole)?;
@@ -94,8 +94,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         })
     }
 
-    /// With everything committed: sees to it that the reserve is there when the next epoch begins. Behind a
-    /// flush it is (`reclaim`), unless programs failed; behind a mount the blocks that were open
+    /// With everything committed: makes sure that the reserve is free when the next epoch begins. After a
+    /// flush it is (`reclaim`), unless programs failed; after a mount the blocks that were open
     /// are not full, and may be missing.
     pub(crate) fn make_room(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
@@ -127,7 +127,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             }
             P::part(self, "after commit", Self::after_commit)?;
             // Changes that wait for a page full keep blocks from being erased. These pages are
-            // durable behind the next commit, and only then count.
+            // durable after the next commit, and only then count.
             P::part(self, "deltas", Self::write_deltas)?;
             if self.faults.runs_early {
                 self.after_commit()?;
@@ -142,7 +142,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// Programs what waits, the last page committing, and syncs.
+    /// Programs all waiting pages, of which the last one commits, and syncs.
     pub(crate) fn commit(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         let trims = self.trims.length() != n(0);
@@ -176,7 +176,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 
     /// Waits until everything programmed is durable and can be found. A page that had to go to
     /// another block may lie where none before it announced: streams that open several blocks
-    /// between two syncs have moved on. So a failure is followed by a whole checkpoint, behind
+    /// between two syncs have moved on. So a failure is followed by a whole checkpoint, after
     /// which no mount follows the old pages. Until its root is durable a crash returns to the state
     /// before, as in any flush that has not returned.
     pub(crate) fn settle(&mut self) -> Result<(), P::Error> {
@@ -232,7 +232,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// Programs a failed page in another block, and changes what names its place.
+    /// Programs a failed page in another block, and changes the references to its place.
     pub(crate) fn again(
         &mut self,
         at: P::W,

@@ -1,8 +1,8 @@
-//! How recovery follows the logs: the delta log, page by page, and the data log behind it.
+//! Recovery follows the logs: the delta log, page by page, and then the data log.
 //!
-//! Both are numbered without gaps, and end at the first number that is nowhere to be found where
-//! it could be: the next page of an open block, or the first page of an announced one. Whether that is the end
-//! or damage is for `past` to say.
+//! Both are numbered without gaps. A log ends at the first number that is in none of its possible
+//! places: the next page of an open block, or the first page of an announced one. `past` decides whether
+//! that is the end or damage.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::{DeltaPosition, NUMBERS};
@@ -35,7 +35,7 @@ pub(crate) struct Place<W> {
     pub(crate) announced: bool,
 }
 
-/// Such a place, and what lies there.
+/// A possible place of the next page, and its content.
 pub(crate) struct Head<P: Platform> {
     pub(crate) place: Place<P::W>,
     pub(crate) found: Option<Tagged<P>>,
@@ -60,7 +60,7 @@ pub(crate) struct DeltaLog<P: Platform> {
     pub(crate) places: DeltaPlaces<P::W>,
     /// The blocks that the last page announces.
     pub(crate) next: [P::W; 2],
-    /// What the pages behind the last commit say.
+    /// The changes of the pages after the last commit.
     pub(crate) pairs: P::Q,
     pub(crate) frontier: Option<Frontier<P::W>>,
 }
@@ -197,8 +197,8 @@ impl<P: Platform, Y> Ftl<P, Y> {
         Ok(frontier)
     }
 
-    /// Applies the data pages behind the frontier, up to the last commit before the log's end.
-    /// What they say waits in `pairs`. Says where the log may go on.
+    /// Applies the data pages after the frontier, up to the last commit before the log's end.
+    /// Their changes wait in `pairs`. Returns the places where the log may go on.
     fn follow_data(&mut self, frontier: &Frontier<P::W>) -> Result<Vec<Head<P>>, P::Error> {
         let n = P::W::of;
         self.number = frontier.number;
@@ -252,7 +252,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         } = head.place;
         let at = self.shape.page_at(block, index);
         self.collect_changes(&tag, &page, at, changes)?;
-        // Until a delta run says what this page says, its block stays, valid sectors or not.
+        // Until a delta run has this page's changes, its block stays, with valid sectors or without.
         if self.blocks.is(block, BlockUse::Erasable) && !self.faults.free_tail {
             self.blocks.set(block, BlockUse::Invalid);
         }

@@ -19,17 +19,17 @@ pub struct Faults {
     pub skip_commit_tag: bool,
     /// The last of a run of delta pages does not say that it commits.
     pub skip_delta_commit: bool,
-    /// Recovery takes pages behind the last commit.
+    /// Recovery accepts pages after the last commit.
     pub accept_uncommitted: bool,
-    /// Recovery goes on behind a missing page.
+    /// Recovery goes on after a missing page.
     pub skip_gap: bool,
-    /// Recovery does not look past the end of what it found.
+    /// Recovery does not look past the end of the logs.
     pub trust_the_end: bool,
-    /// A damaged root hides those behind it in its anchor.
+    /// A damaged root hides the roots after it in its anchor.
     pub damaged_root_ends: bool,
     /// Pages say that a commit is durable before it is.
     pub flushed_early: bool,
-    /// Blocks are erased though no durable delta page says what their pages said.
+    /// Blocks are erased though no durable delta page has the changes of their pages.
     pub forget_age: bool,
     /// A mount erases blocks without valid sectors that the end of the log lies in.
     pub free_tail: bool,
@@ -47,7 +47,7 @@ pub struct Faults {
     pub forget_trim: bool,
     /// Changes go to delta pages before the flush that commits them.
     pub delta_early: bool,
-    /// A flush commits without moving what the reserve needs first.
+    /// A flush commits without first moving the sectors that the reserve needs.
     pub skip_reclaim: bool,
     /// A mount or flush leaves the reserve as it finds it.
     pub skip_room: bool,
@@ -99,7 +99,7 @@ pub struct Stats {
     pub flushes: u64,
     /// Data pages programmed, trims included.
     pub data_pages: u64,
-    /// Those of them that say what was trimmed.
+    /// Those of them that record trims.
     pub trim_pages: u64,
     /// Lists of sectors at the end of data blocks.
     pub summary_pages: u64,
@@ -406,14 +406,14 @@ impl<P: Platform, Y> Ftl<P, Y> {
         &mut self.platform
     }
 
-    /// Lets go of the flash memory; what was not flushed is lost.
+    /// Releases the flash memory; unflushed writes are lost.
     pub fn into_platform(self) -> P {
         self.platform
     }
 
-    /// Pages that the data streams can still program, with so many blocks without valid sectors: in
-    /// those beyond what metadata and bad blocks may claim, and in the open ones, but for one block for
-    /// each place that a stream is open in. For streams that take turns fill all their blocks at
+    /// Pages that the data streams can still program if `blocks` blocks have no valid sectors: the pages of
+    /// those beyond the claims of metadata and bad blocks, and those left in open blocks, less one block for
+    /// each place that a stream is open in. The reason: streams that take turns fill all their blocks at
     /// the same time, and then need as many at once.
     pub(crate) fn pages_in(&self, blocks: P::W) -> P::W {
         let n = P::W::of;
@@ -442,7 +442,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         self.pages_in(rest(self.blocks.spare, self.blocks.invalid.length()))
     }
 
-    /// So many blocks, in pages.
+    /// Pages of `blocks` blocks.
     pub(crate) fn in_pages(&self, blocks: u64) -> P::W {
         P::W::of(blocks * self.shape.data_pages())
     }

@@ -1,18 +1,18 @@
-//! A snapshot-consistent flash translation layer: after a crash the disk is what it was at the last
-//! flush that returned or, if one was under way, at that one (SCFTL).
+//! A snapshot-consistent flash translation layer: after a crash the disk has the state of the last
+//! flush that returned or, if one was under way, of that one (SCFTL).
 //!
 //! An [`Ftl`] maps logical sectors to places in flash. [`Ftl::write`] and [`Ftl::trim`] change
 //! the map; [`Ftl::flush`] makes all changes since the last flush durable in one step.
 //!
-//! **What lies in flash.** Data pages name their sectors in the spare area, and are numbered
-//! without gaps over both data streams (what the host writes, what the collector moves). The
-//! last page of a flush says *commit*. What the pages say is gathered into *delta pages*, in a
-//! stream of their own, when there is a page full of it. A *full checkpoint* writes all map pages
+//! **Content of the flash.** Data pages name their sectors in the spare area, and are numbered
+//! without gaps over both data streams (host writes, and sectors moved by the collector). The
+//! last page of a flush says *commit*. The pages' changes of the map are gathered into *delta pages*, in a
+//! stream of their own, when they fill a page. A *full checkpoint* writes all map pages
 //! anew, a few after each flush, then the tables, then a *root* that names them. Nothing but roots
 //! has a fixed place, and a root is written once in thousands of flushes.
 //!
 //! **Why a crash is safe.** The state of flash is: the newest root's map, changed by the committed
-//! delta pages from the root's position on, changed by the data pages behind the last one, up to
+//! delta pages from the root's position on, changed by the data pages after the last one, up to
 //! the last commit before the first number that is missing or damaged.
 //!
 //! 1. A flush programs its pages, the commit last, and returns after one sync. Before the sync,
@@ -20,30 +20,30 @@
 //! 2. Delta pages, map pages and tables are written only when a flush has just committed, and
 //!    say nothing that is not committed; whether they survive a crash makes no difference.
 //! 3. A block is erased only when a committed state has stopped naming its sectors (two-phase
-//!    collection, SCFTL §3.4), and the delta pages that say what its own pages said
+//!    collection, SCFTL §3.4), and the delta pages with the changes of its own pages
 //!    are durable. Delta and map blocks are erased when a newer root is durable.
 //! 4. Streams go on in announced blocks only, which are durably erased before, and a mount begins
-//!    with fresh ones. So a page that a crash left behind is never taken for a new one; besides,
+//!    with fresh ones. So a page that a crash left never counts as a new one; besides,
 //!    it carries another *incarnation*, which every mount changes.
 //! 5. Every page names the newest commit that was durable when it was programmed. A page that names
 //!    a newer commit than a mount has found proves that the medium lost a page, and the mount
-//!    refuses the disk (`past`). So rot is not taken for the end of a log; only the newest flush,
-//!    of which no later page knows, is taken for torn if its pages are damaged.
+//!    refuses the disk (`past`). So rot does not pass for the end of a log; only the newest flush,
+//!    of which no later page knows, counts as torn if its pages are damaged.
 //!
-//! What is shown of this, and what is by hand: `proofs/coq` proves the ordering argument of a model, without page
+//! Evidence, by machine and by hand: `proofs/coq` proves the ordering argument of a model, without page
 //! search and failed programs; `proofs/smt` checks this source method by method, for all values of states of given
 //! shapes at one geometry.
 //!
 //! The core is generic over [`Platform`]; policies (wear, hot and cold, victims) only propose,
-//! and what they propose is checked ([`Policy`]).
+//! and the layer checks each proposal ([`Policy`]).
 //!
 //! | module | job |
 //! |---|---|
 //! | `word` | numbers |
-//! | `platform` | what the layer runs on: words, pages, tables, flash |
+//! | `platform` | the base of the layer: words, pages, tables, flash |
 //! | `shape`, `limits` | geometry and address bits; how large an epoch and a disk can be |
-//! | `tag` | what the spare area of every page says |
-//! | `blocks` | what each block is used for |
+//! | `tag` | the content of the spare area of every page |
+//! | `blocks` | the use of each block |
 //! | `stream` | where the next page of each kind goes |
 //! | `map` | logical to physical, loaded page by page |
 //! | `write` | write, read, trim |
@@ -51,7 +51,7 @@
 //! | `collect` | moving sectors, erasing blocks |
 //! | `checkpoint` | map pages, tables, roots |
 //! | `recover`, `anchors`, `follow` | format and mount; the newest root; how logs are followed |
-//! | `past` | what lies past the end of a log: damage is told from an end |
+//! | `past` | pages past the end of a log: distinguishes damage from an end |
 //! | `check` | map and counts agree; no two sectors share a place |
 //! | `policy` | which block next, which victim, how fast |
 //! | `stress` | random histories with crashes against golden arrays (feature `std`) |

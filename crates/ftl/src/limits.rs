@@ -1,7 +1,7 @@
 //! How large an epoch and a disk can be: the bounds of SCFTL §3.4, from the real
 //! geometry. They are computed and enforced when a disk is made.
 //!
-//! With `S` sectors in a block, an epoch of `W` writes (and what a flush rounds up), and victims
+//! With `S` sectors in a block, an epoch of `W` writes (and the rounding of a flush), and victims
 //! of at most `N` valid sectors, the collector must move at most `K` victims in an epoch, with
 //!
 //! ```text
@@ -72,7 +72,7 @@ impl From<u64> for Intervals {
     }
 }
 
-/// What a disk can hold, and how much of the memory is for what.
+/// The size of a disk, and how its flash memory is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Sectors of the disk (`L`).
@@ -108,8 +108,8 @@ pub struct Limits {
 /// A disk that does not fit its flash memory.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TooSmall {
-    /// The geometry itself does not do.
-    #[error("the flash geometry does not do: {what} is {value}, but must be {must}")]
+    /// The geometry itself is not supported.
+    #[error("unsupported flash geometry: {what} is {value}, but must be {must}")]
     Geometry {
         /// Which number.
         what: &'static str,
@@ -118,12 +118,12 @@ pub enum TooSmall {
         /// What it must be.
         must: &'static str,
     },
-    /// Checkpoints would be under way without end.
-    #[error("a delta region of {pages} pages does not do: at least {least} are needed")]
+    /// Checkpoints would never end.
+    #[error("a delta region of {pages} pages is too small: at least {least} are needed")]
     Region {
         /// Delta pages asked for.
         pages: u64,
-        /// How many will do.
+        /// The least number that works.
         least: u64,
     },
     /// The constraints of section 3.4 cannot be met.
@@ -147,8 +147,8 @@ pub enum TooSmall {
 }
 
 impl Limits {
-    /// The bounds for a disk of `sectors` sectors and these intervals: epochs of so many writes, if nothing else is
-    /// said.
+    /// The bounds for a disk of `sectors` sectors and these intervals. A number alone stands for epochs of this many
+    /// writes and the usual delta region.
     ///
     /// # Errors
     /// [`TooSmall`], with the size that would fit.
@@ -197,7 +197,7 @@ impl Limits {
         }
     }
 
-    /// Bytes of memory that the tables take: the map, what is known of its pages, and the blocks'.
+    /// Bytes of memory that the tables take: the map, the state of its pages, and the blocks'.
     #[must_use]
     pub fn memory_bytes(&self, shape: &Shape) -> u64 {
         let entries = self.map_pages << shape.entry_bits();
@@ -229,7 +229,7 @@ impl Limits {
         let rounding = shape.sectors * (2 + epoch.div_ceil(shape.page_words));
         // Besides, a page of the collector's may wait when the epoch begins.
         let rounded = epoch + rounding + shape.sectors;
-        // The collector begins early enough, also for what a flush programs behind it.
+        // The collector begins early enough, also for the pages that a flush programs after it.
         let margin = (shape.blocks / 128)
             .clamp(2, 16)
             .max((2 * (rounded - epoch)).div_ceil(block_sectors));
@@ -238,7 +238,7 @@ impl Limits {
         let with_threshold = |threshold: u64| {
             let mut newest =
                 (pairs + 2 * epoch).div_ceil(shape.data_pages()) + widths.host + widths.moved;
-            // What was moved in an epoch is as new as what was written.
+            // Sectors moved in an epoch are as new as those written.
             for _ in 0..8 {
                 let victim = sectors / threshold.checked_sub(newest).filter(|&b| b > 0)?;
                 let gain = block_sectors.checked_sub(victim).filter(|&g| g > 0)?;
@@ -249,7 +249,7 @@ impl Limits {
                     + widths.host
                     + widths.moved;
                 if wanted <= newest {
-                    // Behind a crash two blocks are opened, and a victim is moved with what is left.
+                    // After a crash two blocks are opened, and a victim is moved with the rest.
                     let first =
                         2 + (rounded - epoch + shape.sectors + victim).div_ceil(block_sectors);
                     let reserve =

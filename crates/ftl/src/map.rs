@@ -18,7 +18,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         Ok(self.map.get(sector))
     }
 
-    /// Changes where a sector is, and counts what is valid. Says where it was.
+    /// Changes the place of a sector, and the counts of valid sectors. Returns the old place.
     pub(crate) fn point(
         &mut self,
         sector: P::W,

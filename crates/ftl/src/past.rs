@@ -1,27 +1,27 @@
-//! What lies past the end of what recovery found. A log ends at the first page that is not there; a crash
-//! leaves that behind, and so does a medium that rots. Pages behind tell which.
+//! Looks past the end of the logs that recovery found. A log ends at the first page that is missing. A crash
+//! leaves such an end, and so does a medium that rots. Later pages show which of the two it is.
 //!
 //! **What proves damage.** The state that recovery found ends with a commit and an incarnation.
 //!
 //! * A page that names a newer commit as durable: it was, and no mount returns to an older state.
 //! * A data page of a later incarnation: none is programmed before the delta run that begins the incarnation
 //!   is durable.
-//! * A root whose block table goes with a delta run that is not there: that was durable before the root.
-//! * An erased block in which sectors of that state should lie: it was erased behind a newer commit.
+//! * A root whose block table goes with a missing delta run: the run was durable before the root.
+//! * An erased block in which sectors of that state should lie: it was erased after a newer commit.
 //!
 //! Then the mount fails before it has changed anything, and names the damaged page. Without such a
-//! proof the missing page belongs to the newest flush, and is taken for torn.
+//! proof the missing page belongs to the newest flush, and counts as torn.
 //!
 //! **Where the proof lies.** Suppose that one page is damaged.
 //!
-//! * A data page behind the newest delta run. No block with data pages behind that run is settled, so all
+//! * A data page after the newest delta run. No block with data pages after that run is settled, so all
 //!   others are there: in the blocks where the log goes on, and in those that pages found there
 //!   announce. Each page announces two blocks, so one missing page breaks no chain. These blocks are always
 //!   looked at, each up to two erased pages in a row: after a clean end, two reads for each. If the page is of the newest
 //!   flush, blocks that this flush emptied may be erased, and nothing else says so.
 //! * A delta page or a root. The blocks that it led to may be anywhere, and those of the state before may be erased.
 //!
-//! So when a damaged page lies where a log ends, or behind the roots, the first page of each block
+//! So when a damaged page lies where a log ends, or after the roots, the first page of each block
 //! is read, and the whole block if it was opened after the delta run that recovery ended with.
 //! A crash in the middle of such a page costs the next mount these reads, too.
 
@@ -42,8 +42,8 @@ pub(crate) enum Lies<P: Platform> {
     Whole(Tagged<P>),
 }
 
-/// What a page that is not whole says of itself. Garbage says nothing; a page in which one bit rotted, or that cannot be
-/// read at all, says what it should.
+/// The claim of a page that is not whole. Garbage claims nothing; a page in which one bit rotted, or that cannot be
+/// read at all, claims what it would if it were whole.
 #[derive(Clone, Copy)]
 pub(crate) enum Claim<W> {
     Unreadable,
@@ -207,7 +207,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
             next = next + n(1);
             let (block, page) = (entry.high(), entry.low());
             let head = (heads.iter()).find(|h| h.place.block == block && h.place.page == page);
-            // What was read before is not read again.
+            // Pages read before are not read again.
             let (from, erased) = match head {
                 Some(head) if head.erased => (page + n(1), 1),
                 _ => (page, 0),
@@ -230,7 +230,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         Ok(proof)
     }
 
-    /// A damaged page where the delta log may go on, or a place behind which later delta pages lie. Crashes tear
+    /// A damaged page where the delta log may go on, or a place after which later delta pages lie. Crashes tear
     /// pages, too: of several, one that says that it is the next one.
     pub(crate) fn past_deltas(
         &mut self,

@@ -1,8 +1,8 @@
-//! What the translation layer runs on, as traits: numbers, pages, tables and the flash memory.
+//! The base of the translation layer, as traits: numbers, pages, tables and the flash memory.
 //! The core is written once over them: production runs it on `u64`, byte slices and vectors
 //! ([`Numbers`](crate::Numbers) and [`Entries`](crate::Entries)), a verifier on a solver's terms.
 //!
-//! What keeps that possible: numbers are [`Word`]s with ordinary operators, and none may
+//! The rules that keep this possible: numbers are [`Word`]s with ordinary operators, and none may
 //! overflow; comparing decides a branch; whatever has a length that depends on the medium or on
 //! the number of operations lies in a [`Table`] or a [`Queue`], and is walked with
 //! [`Platform::each`] and [`Platform::find`], which are where loop invariants go. Only the
@@ -148,7 +148,7 @@ pub trait Platform: Sized {
         count: Self::W,
         step: impl FnMut(Self::W) -> Result<(), E>,
     ) -> Result<(), E>;
-    /// Does a part of a larger operation. `name` is for a verifier, which puts in its place what was shown
+    /// Does a part of a larger operation. `name` is for a verifier, which puts in its place the effect that was shown
     /// of it.
     ///
     /// # Errors

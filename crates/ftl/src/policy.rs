@@ -87,7 +87,7 @@ fn pace(limits: &Limits, consumed: u64, valid: u64, room: i64, debt: &mut u64) -
 /// The production policy: wear, dies, hot and cold.
 ///
 /// * Streams take turns over dies, so the next block of a stream is on a die that it is not open on.
-/// * What is hot goes to the blocks with the fewest erases, what is cold to those with the most.
+/// * Hot data goes to the blocks with the fewest erases, cold data to those with the most.
 /// * Victims are those with the fewest valid sectors, failing blocks first.
 /// * Once in a while the least worn full block is emptied, if it lags far behind: cold data must
 ///   not keep it from its share of erases.
@@ -182,7 +182,7 @@ impl<P: Platform<W = u64>> Policy<P> for Tuned {
     }
 }
 
-/// What a proposal is worth: the block, if it is in range and used like this.
+/// Checks a proposal: returns the block, if it is in range and has this use.
 pub(crate) fn checked<P: Platform>(
     proposal: Option<P::W>,
     blocks: &Blocks<P>,

@@ -1,26 +1,27 @@
 //! Format and mount.
 //!
-//! A format first makes a root durable that says that there is no disk, newer than all others and
-//! not in the anchor of the newest: until then a crash leaves the old disk, and from then on none,
-//! until the new disk's first root is durable. Anchors whose erase fails keep older roots only.
+//! A format first makes a root durable that says that there is no disk. This root is newer than all
+//! others and not in the anchor of the newest: before it is durable, a crash leaves the old disk, and
+//! after that no disk, until the new disk's first root is durable. Anchors whose erase fails keep
+//! older roots only.
 //!
 //! A mount reads the newest root, its directory and block table, the delta log from the root's
-//! position on, and the data log behind that up to its last commit. Map pages are read when a
-//! change or a request needs them. So it takes as long as there are changes since the last
-//! checkpoint, whatever the size of the disk. Before anything is changed it looks past the end of what it found: see `past`.
+//! position on, and then the data log up to its last commit. Map pages are read when a change or a
+//! request needs them. So mount time grows with the changes since the last checkpoint, not with the
+//! size of the disk. Before it changes anything, a mount looks past the end of the logs: see `past`.
 //!
-//! Then it begins an incarnation: fresh blocks for the data streams, and a delta run that says
-//! what was found, and where the streams go on; one sync. Until then only blocks that nothing
-//! needs are erased and programmed, so a crash in a mount leaves what it found, and the next
-//! mount does the same again.
+//! Then it begins an incarnation: fresh blocks for the data streams, and a delta run that records
+//! the recovered state, and where the streams go on; one sync. Before that sync, only blocks that
+//! nothing needs are erased and programmed, so a crash in a mount leaves the state that it found,
+//! and the next mount does the same again.
 //!
 //! If both blocks that the delta log announces last are bad, no mount would find that run. Then its
 //! stream has fresh blocks, too, and a whole checkpoint comes first: map pages, the run and the
-//! tables, one sync, the root that leads to them, another sync. Only behind it the run counts as
+//! tables, one sync, the root that leads to them, another sync. Only after that the run counts as
 //! durable, and old metadata and the end of the data log may be erased. A crash before leaves the
 //! old root and its logs, and the next mount does the same again; its incarnation has the same
-//! number, which is that of no data page: none is programmed before. Such a mount alone takes as
-//! long as the map is large.
+//! number, which no data page has: none is programmed before. The time of such a mount, and only of
+//! such a mount, grows with the map.
 
 use crate::anchors::{Root, find_roots, no_root, vacant};
 use crate::blocks::BlockUse;
@@ -123,11 +124,11 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Returns to the last flush of the disk that the memory holds. If a page of the newest flush is damaged and no
-    /// later page knows of that flush, it is taken for torn by a crash: the disk returns to the flush before.
+    /// later page knows of that flush, it counts as torn by a crash: the disk returns to the flush before.
     ///
     /// # Errors
     /// [`FtlError::NotFormatted`], [`FtlError::OtherGeometry`], [`FtlError::OtherVersion`],
-    /// [`FtlError::Corrupt`] if what was durable is damaged, and then nothing was changed;
+    /// [`FtlError::Corrupt`] if durable data is damaged, and then nothing was changed;
     /// [`FtlError::Flash`].
     pub fn mount(platform: P, shape: Shape, policy: Y) -> Result<Self, P::Error> {
         Ftl::mount_with(platform, shape, policy, Faults::default())
@@ -200,13 +201,13 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.read_tables(root)?;
         let ends = self.follow_logs(from, counted, damaged)?;
         self.look_past(&ends)?;
-        // What was found behind the run is durable with the first sync (`say_found`): a memory that kept its power
-        // may not have it on the medium yet.
+        // Pages found after the run are durable with the first sync (`say_found`): a memory that kept its power
+        // may not have them on the medium yet.
         self.flushed = ends.frontier.number;
         Ok(())
     }
 
-    /// What an older root needs may have been erased: then the damaged page is the newest root. A page of its
+    /// Pages that an older root needs may have been erased: then the damaged page is the newest root. A page of its
     /// tables that is damaged itself is named.
     fn blame(
         &mut self,
@@ -410,13 +411,13 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if short && !self.faults.skip_mount_checkpoint {
             P::part(self, "checkpoint", Self::checkpoint_whole)?;
         }
-        // The run says what the end of the log said.
+        // The run has the changes of the log's end.
         self.blocks.settle_invalid();
         self.restock()?;
         self.make_room()
     }
 
-    /// A delta run says what was found, and where the streams go on; then it is durable, and found
+    /// A delta run records the recovered state, and where the streams go on; then it is durable, and found
     /// by the next mount: where the log announced it, or where a new root leads to.
     pub(crate) fn say_found(&mut self, goes_on: bool) -> Result<(), P::Error> {
         self.incarnation = self.incarnation + P::W::of(1);

@@ -17,7 +17,7 @@ use crate::tag::{self, Tag};
 use alloc::vec::Vec;
 
 impl<P: Platform> Buffer<P> {
-    /// What waits from a block that is erased is stale, and must not be taken for a newer sector that comes
+    /// A sector that waits to be moved from an erased block is stale, and must not pass for a newer sector that comes
     /// to lie at the same place.
     fn drop_block(&mut self, shape: &Shape, block: P::W) {
         for (sector, place) in self.sectors.iter_mut().zip(&mut self.places) {
@@ -207,7 +207,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// A block for pages that came back from a sync: a fresh one of their stream, and another when that is
-    /// full; a page is only ever behind pages with smaller numbers in its block.
+    /// full; in a block, a page always comes after pages with smaller numbers.
     pub(crate) fn refuge(
         &mut self,
         stream: usize,

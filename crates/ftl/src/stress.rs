@@ -1,6 +1,6 @@
 //! The stress test of SCFTL §7.1, and more: random writes, trims and flushes over an
 //! emulated memory, with power cuts at random operations, also in recovery, and failures of
-//! programs, erases and reads; golden arrays say what must be read. After some cuts one bit of the memory rots in
+//! programs, erases and reads; golden arrays have the expected content. After some cuts one bit of the memory rots in
 //! a copy: no mount of that may return to an older state than the flush before the newest.
 //!
 //! A run is decided by its [`Plan`] and seed, and repeats exactly.
@@ -12,9 +12,9 @@ use crate::limits::{Intervals, Limits};
 use crate::policy::Tuned;
 use steadfast_flash::{Address, FlashError, Geometry, Latency, MemoryStore, Nand, Rates, Rng};
 
-/// Where erases fail, both blocks that the delta stream announces go bad with one power cut in so many.
+/// If erases may fail, both blocks that the delta stream announces go bad at one power cut in this number.
 const SPOILED_ONE_IN: u64 = 8;
-/// Bits that rot behind a power cut, each in a copy of its own.
+/// Bits that rot after a power cut, each in a copy of its own.
 const ROTS: u64 = 2;
 
 /// What a run does.
@@ -225,7 +225,7 @@ type Failure = FtlError<FlashError>;
 struct Run<'a> {
     plan: &'a Plan,
     rng: Rng,
-    /// For what rots, so that the history does not depend on it.
+    /// Chooses the bits that rot, so that the history does not depend on them.
     rot: Rng,
     faults: Faults,
     sectors: u64,
@@ -355,7 +355,7 @@ impl<'a> Run<'a> {
             Ok(()) => Ok(disk),
             Err(FtlError::Flash(FlashError::PowerLost)) => self.crash(disk, flushing),
             Err(FtlError::WornOut) if self.plan.rates != Rates::default() => {
-                // Nothing may be lost: the disk is still what it was, and so it is after a mount.
+                // Nothing may be lost: the disk still has its content, also after a mount.
                 let disk = self.crash(disk, flushing)?;
                 self.count(disk.stats());
                 self.fresh()
@@ -420,8 +420,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// One bit of a copy of the memory rots. A mount refuses that, or the disk is what it was at its newest flush or at the
-    /// one before, but for sectors that are named as lost.
+    /// One bit of a copy of the memory rots. A mount refuses it, or the disk has the state of its newest flush or of the
+    /// one before, except sectors that are named as lost.
     fn rot(&mut self, nand: &Nand<MemoryStore>, flushing: bool) -> Result<(), String> {
         let geometry = *nand.geometry();
         let at = Address {
@@ -507,7 +507,7 @@ impl<'a> Run<'a> {
         disk.check().map_err(|e| format!("check: {e}"))
     }
 
-    /// Power cut, mount (with more cuts), and the comparison with what a crash may leave.
+    /// Power cut, mount (with more cuts), and the comparison with the states that a crash may leave.
     fn crash(&mut self, disk: Disk, flushing: bool) -> Result<Disk, String> {
         self.count(disk.stats());
         let announced = disk.streams[DELTA].next;

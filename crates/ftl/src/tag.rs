@@ -1,4 +1,4 @@
-//! Tags: what the spare area of every page says.
+//! Tags: the content of the spare area of every page.
 //!
 //! | word | content |
 //! |---|---|

@@ -18,7 +18,7 @@ pub trait Word:
     /// The value, where the number indexes the platform's memory, paces, or goes into a message.
     /// No decision that correctness rests on is made on it.
     fn value(self) -> u64;
-    /// So many times this number.
+    /// This number, `factor` times.
     fn times(self, factor: u64) -> Self;
     /// Two numbers below 2^32 in one.
     fn pack(high: Self, low: Self) -> Self {

@@ -1,5 +1,5 @@
-//! Write, read and trim: what a host does between two flushes. All of it changes memory and
-//! programs pages; none of it waits, and none of it changes what a crash returns to.
+//! Write, read and trim: the host's operations between two flushes. They change memory and
+//! program pages; none of them waits, and none changes the state that a crash returns to.
 
 use crate::error::{FtlError, Result};
 use crate::ftl::{Ftl, HOST, MOVED, rest};
@@ -231,11 +231,11 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// Programs what was trimmed in this epoch and is still unmapped, as ranges. It comes after
+    /// Programs the sectors that were trimmed in this epoch and are still unmapped, as ranges. It comes after
     /// all writes of the epoch, so that replaying in order is right.
     ///
     /// Room: trims may overlap, and each sector is looked at once all the same. So a range ends where a
-    /// trim does, or at a sector that has a place: which the host wrote in this epoch, behind its trim, for
+    /// trim does, or at a sector that has a place: the host wrote it in this epoch, after its trim, because
     /// no other call gives a place to one that has none. That makes as many ranges as trims and writes
     /// at most, and no more than the epoch's pages that `Limits::rounding` keeps for them. Commits that
     /// a flush adds find nothing trimmed.
@@ -262,7 +262,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
     }
 
-    /// Looks at what one trim adds to those before it in order, which end at `at`; of the sectors just before that,
+    /// Looks at the sectors that one trim adds to those before it in order, which end at `at`; of the sectors just before that,
     /// `length` are unmapped and in no range yet. Both, then.
     pub(crate) fn trimmed_range(
         &mut self,

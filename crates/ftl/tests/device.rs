@@ -289,7 +289,7 @@ fn corner_47_a_write_waits_for_the_flush_of_another_thread() {
         // A write that is not woken fails after its wait.
         waits.join().unwrap().unwrap();
     });
-    // What had to wait is no part of the flush that it waited for.
+    // A write that had to wait is no part of the flush that it waited for.
     disk.rollback().unwrap();
     assert_eq!((get(&disk, 0), get(&disk, 100)), (1, 0));
 }
@@ -660,7 +660,7 @@ fn a_graceful_end_checkpoints_what_was_flushed_and_nothing_else() {
     assert_eq!(checkpoints(&disk), 0, "nothing is worth a checkpoint");
 }
 
-/// The power goes in it, or it fails: what was flushed is there.
+/// The power goes in it, or it fails: flushed data is there.
 #[test]
 fn a_graceful_end_may_fail() {
     for after in 0..40 {

@@ -1,4 +1,4 @@
-//! Free space: what the core promises whatever a policy proposes.
+//! Free space: the core's promises, whatever a policy proposes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rng};
@@ -84,7 +84,7 @@ struct Report {
     again: u64,
 }
 
-/// Epochs of random writes, a cut in every other one. Whatever the policy: the epoch behind a flush or a mount is
+/// Epochs of random writes, a cut in every other one. Whatever the policy: the epoch after a flush or a mount is
 /// whole, and a crash returns to the last flush.
 fn cut_epochs(
     geometry: Geometry,
@@ -149,7 +149,7 @@ fn cut_epochs(
     Ok(())
 }
 
-/// On several memories. Few flushes commit more than once: most of what a flush must move, it moves before.
+/// On several memories. Few flushes commit more than once: a flush moves most sectors before its commit.
 fn cut_all(faults: Faults) -> Result<(), String> {
     for (dies, sectors, epoch) in [(1, 1, 8), (1, 1, 16), (1, 1, 48), (4, 2, 16)] {
         let mut report = Report::default();
@@ -174,14 +174,14 @@ fn cut_all(faults: Faults) -> Result<(), String> {
 
 /// With a policy that moves nothing and a cut in every other epoch, blocks half filled took all room, those
 /// too that metadata may claim: the next mount found no block for its delta run, and a sound memory
-/// could not be mounted. A flush moves what it must by itself now, and leaves what others may claim.
+/// could not be mounted. Now a flush moves the sectors that it must by itself, and leaves the blocks that others may claim.
 #[test]
 fn corner_48_cuts_in_every_other_epoch_leave_room_whatever_the_policy() {
     cut_all(Faults::default()).unwrap();
 }
 
-/// A flush that moves what it must first has no need of another commit, or hardly ever; one that counts on
-/// those behind it needs them all the time.
+/// A flush that first moves the sectors that it must move hardly ever needs another commit. A flush that
+/// relies on later commits needs them all the time.
 #[test]
 fn a_flush_that_moves_nothing_first_commits_again_and_again() {
     let faults = Faults {
@@ -237,7 +237,7 @@ fn corner_48_trims_of_one_range_again_and_again_leave_room() {
             let first = rng.below(sectors - 2 * writes);
             let before = disk.stats().trim_pages;
             let mut result = Ok(());
-            // The trims first: what is written between them they take again.
+            // The trims come first in order: they would undo writes between them.
             for turn in 0..epoch {
                 if result.is_err() {
                     break;

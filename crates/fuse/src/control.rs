@@ -32,7 +32,7 @@ pub const XATTR_SHUTDOWN: &str = "system.steadfast.shutdown";
 /// the second becomes how many bytes were trimmed.
 pub const IOCTL_TRIM: u32 = 0xc018_5879;
 
-/// Reading this attribute tells the device of all free space; its value is how many bytes that was.
+/// Reading this attribute trims all free space; its value is the number of bytes.
 pub const XATTR_TRIM: &str = "system.steadfast.trim";
 
 /// Its value is the counters since the mount, by line: name, space, value.
@@ -48,14 +48,14 @@ pub const XATTR_THAW: &str = "system.steadfast.thaw";
 /// Its value is the volume's health: `ok`, `read-only`, `shut-down`, or `failed`, a space, and why.
 pub const XATTR_HEALTH: &str = "system.steadfast.health";
 
-/// Its value is `on` if the kernel keeps what programs write and sends it later, else `off`.
+/// Its value is `on` if the kernel keeps programs' writes and sends them later, else `off`.
 pub const XATTR_WRITE_BACK: &str = "system.steadfast.write-back";
 
 /// Its value is the decimal process id of the server, as the server sees itself.
 pub const XATTR_SERVER: &str = "system.steadfast.server";
 
 /// Commits every stream of the volume mounted at (or above) `path`; returns when
-/// that is durable. What the kernel keeps of open files is included after [`send_kept`](crate::send_kept).
+/// that is durable. The kernel's cached pages of open files are included after [`send_kept`](crate::send_kept).
 ///
 /// # Errors
 /// EOPNOTSUPP or ENODATA if `path` is on no Steadfast mount; else the volume's error.
@@ -138,8 +138,8 @@ pub fn shut_down(path: &Path, how: Shutdown) -> io::Result<()> {
 /// Most bytes of counters.
 const STATS_BYTES_MAX: usize = 64 << 10;
 
-/// Counters of the server behind the mount at (or above) `path`, by name, since the mount.
-/// What ends in `_now` goes up and down; `shut_down_now` is 1 after [`shut_down`].
+/// Counters of the server of the mount at (or above) `path`, by name, since the mount.
+/// Counters that end in `_now` go up and down; `shut_down_now` is 1 after [`shut_down`].
 ///
 /// # Errors
 /// As for [`sync`].
@@ -174,7 +174,7 @@ pub(crate) fn health_text(health: &Health) -> String {
 }
 
 /// Makes everything durable that was written to the volume mounted at (or above) `path`, then holds its image still until
-/// [`thaw`], at most for so many seconds: what would write to it waits, reads go on.
+/// [`thaw`], for at most `seconds`: calls that would write to it wait, reads go on.
 ///
 /// # Errors
 /// EBUSY if it is frozen already; EPERM if the caller is neither root nor the user that mounted; else as for [`sync`].
@@ -230,7 +230,7 @@ pub fn health(path: &Path) -> io::Result<Health> {
     })
 }
 
-/// Process id of the server behind the mount at (or above) `path`.
+/// Process id of the server of the mount at (or above) `path`.
 ///
 /// # Errors
 /// As for [`sync`].

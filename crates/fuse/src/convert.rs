@@ -68,7 +68,7 @@ impl NodeNumbers {
     }
 }
 
-/// The generation that tells uses of one inode number apart.
+/// The generation that distinguishes uses of one inode number.
 pub(crate) fn generation(attr: &Attr) -> Generation {
     Generation(attr.generation)
 }
@@ -86,7 +86,7 @@ pub(crate) fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// The kind that a `mknod` mode asks for; none for what `mknod` does not make.
+/// The kind that a `mknod` mode asks for; none for a kind that `mknod` does not make.
 pub(crate) fn node_kind(mode: u32) -> Option<FileKind> {
     match mode & S_IFMT {
         0 | 0o100_000 => Some(FileKind::Regular),
@@ -116,7 +116,7 @@ fn system_time(time: Time) -> SystemTime {
 }
 
 /// A time to set. The protocol crate decodes (secs, nanos) before 1970 as
-/// `epoch − (|secs| + nanos)`; taking the two parts back out restores what was sent.
+/// `epoch − (|secs| + nanos)`; taking the two parts back out restores the sent time.
 pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
     match time {
         TimeOrNow::Now => SetTime::Now,
@@ -137,7 +137,7 @@ pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
     }
 }
 
-/// The rename that flags ask for; none for what contradicts itself.
+/// The rename that flags ask for; none for flags that contradict each other.
 pub(crate) fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
     if flags.is_empty() {
         Some(RenameMode::Replace)
@@ -154,7 +154,7 @@ pub(crate) fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
     }
 }
 
-/// The allocation that a `fallocate` mode asks for; none for what is not offered.
+/// The allocation that a `fallocate` mode asks for; none for an unsupported mode.
 pub(crate) fn allocate_mode(mode: i32) -> Option<AllocateMode> {
     const KEEP_SIZE: i32 = 0x01;
     const PUNCH_HOLE: i32 = 0x02;

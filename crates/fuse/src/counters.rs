@@ -1,4 +1,4 @@
-//! How often the kernel asked for what, and how many bytes went each way.
+//! Counts of the kernel's requests by kind, and of the bytes in each direction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What requests for content ask of the file system: open and create, read, write, sync,
+//! Requests for content, carried out on the file system: open and create, read, write, sync,
 //! allocation.
 //!
 //! Invariants:
@@ -6,7 +6,7 @@
 //! * a file that was created for writing alone is written *directly*: past the kernel's page
 //!   cache, which learns nothing from a partial page anyway, in pieces as large as the program's,
 //!   and without the GETXATTR that comes before the first cached write to an inode. The
-//!   kernel drops what it has cached of the range, before and after (Linux 6.11);
+//!   kernel drops its cached pages of the range, before and after (Linux 6.11);
 //! * after a direct write the kernel sends no FSYNC of its own: where `O_SYNC` or `O_DSYNC` asks
 //!   for one, it happens here, before the reply;
 //! * before a direct write the kernel does not take the file's capabilities away, as it does before a
@@ -80,7 +80,7 @@ impl Server {
             .call("access", |fs| fs.access(&caller, ino, mask))
     }
 
-    /// Opens a file: what the kernel may keep in its caches.
+    /// Opens a file; returns what the kernel may keep in its caches.
     pub(crate) fn opened(
         &self,
         request: &Requester,
@@ -113,7 +113,7 @@ impl Server {
         Ok(self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))
     }
 
-    /// Opens a directory: what the kernel may keep in its caches.
+    /// Opens a directory; returns what the kernel may keep in its caches.
     pub(crate) fn opened_directory(
         &self,
         request: &Requester,
@@ -354,7 +354,7 @@ impl Server {
         /// `SEEK_HOLE`.
         const HOLE: i32 = 4;
         if self.policy.write_back() {
-            // What has not been written back would be taken for a hole. The kernel stops asking, and says that all is data.
+            // A page that has not been written back would pass for a hole. The kernel stops asking, and says that all is data.
             return Err(Errno::ENOSYS);
         }
         let whence = match whence {

@@ -1,6 +1,6 @@
 //! Flags of files and directories: the four commands of `chattr`, `lsattr` and `xfs_io`, which the kernel
 //! passes on as ioctl(2) requests with their arguments. It has checked that the caller owns
-//! the inode, and that only a caller with `CAP_LINUX_IMMUTABLE` changes what binds the owner.
+//! the inode, and that only a caller with `CAP_LINUX_IMMUTABLE` changes flags that restrict the owner.
 
 use fuser::{Errno, INodeNo};
 use steadfast_vfs::{Caller, InodeFlags};
@@ -75,7 +75,7 @@ fn struct_of(data: &[u8]) -> Result<InodeFlags, Errno> {
 }
 
 impl Server {
-    /// Does it; what is answered.
+    /// Carries it out; returns the answer.
     pub(crate) fn flag_command(
         &self,
         request: &Requester,

@@ -4,7 +4,7 @@
 //! Invariants: after [`Gate::close`] has returned, no request is inside and none
 //! enters; a panic never leaves a request unanswered, and nothing that it may have
 //! left half done is read, changed or committed afterwards (recovery at the next
-//! mount starts from what was durable).
+//! mount starts from the durable state).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_admits_nobody() {
+    fn a_closed_gate_admits_no_request() {
         let gate = Gate::default();
         gate.close();
         assert_eq!(gate.pass(|| 1), Err(Shut::Closed));

@@ -1,4 +1,4 @@
-//! What the argument of a caller's ioctl(2) points to.
+//! Reads the memory that the argument of a caller's ioctl(2) points to.
 //!
 //! `FS_IOC_SHUTDOWN` is defined as a command that *reads* a number, though it takes one: the kernel
 //! passes on no byte of it to a server in user space. But the caller waits in its

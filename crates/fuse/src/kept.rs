@@ -1,8 +1,8 @@
-//! What the kernel keeps of a mount with a write-back cache, and how a program has it sent.
+//! Pages that the kernel caches of a mount with a write-back cache, and how a program makes the kernel send them.
 //!
-//! syncfs(2) has the kernel send everything that it keeps, and returns before it has arrived: of a FUSE mount, only fsync(2) of a
-//! file waits for that. But the kernel tells how many requests of a mount wait or are being served
-//! (`/sys/fs/fuse/connections`). When there are none, what was sent before has arrived.
+//! syncfs(2) makes the kernel send all its cached pages, and returns before they have arrived: on a FUSE mount, only fsync(2) of a
+//! file waits for that. But the kernel reports the number of requests of a mount that wait or are being served
+//! (`/sys/fs/fuse/connections`). When there are none, everything sent before has arrived.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,7 +20,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// From one look to the next.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// What has become of what the kernel kept.
+/// The outcome for the kernel's cached pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// All that was written before has arrived.
@@ -29,7 +29,7 @@ pub enum Sent {
     PerhapsUnderWay(String),
 }
 
-/// Whether the kernel keeps what programs write to the volume mounted at (or above) `path`, and sends it later.
+/// Whether the kernel keeps programs' writes to the volume mounted at (or above) `path`, and sends them later.
 ///
 /// # Errors
 /// As for [`sync`](crate::sync).
@@ -39,8 +39,8 @@ pub fn writes_back(path: &Path) -> io::Result<bool> {
     Ok(value[..len.min(value.len())] == *b"on")
 }
 
-/// Has the kernel send what it keeps of the volume mounted at (or above) `path`, of files that are open, and waits until that has
-/// arrived. It is not durable then: [`sync`](crate::sync) makes it so. Without a write-back cache there is nothing to do.
+/// Makes the kernel send its cached pages of open files of the volume mounted at (or above) `path`, and waits until they have
+/// arrived. They are not durable then: [`sync`](crate::sync) makes them so. Without a write-back cache there is nothing to do.
 ///
 /// # Errors
 /// The system's, of opening `path` and of syncfs(2): a write that failed since it was last reported may be among them.

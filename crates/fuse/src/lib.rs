@@ -1,6 +1,6 @@
 //! FUSE front end: mounts any [`steadfast_vfs::FileSystem`].
 //!
-//! Protocol only, no storage logic. What it relies on and promises:
+//! Protocol only, no storage logic. Its assumptions and promises:
 //!
 //! * No write-back cache unless [`MountOptions::write_back`] asks for it: every write(2) arrives at once, in order, with its
 //!   caller. Stores through mmap arrive at msync, fsync, munmap or close, without one. With it, writes do as these stores.
@@ -17,8 +17,8 @@
 //! * A request belongs to the stream of its process (see `identity`), which programs set with the crate `steadfast-stream`.
 //!   While none is set, that costs nothing.
 //! * The file system clears set-id bits on write, truncate and chown by unprivileged callers
-//!   (`FUSE_HANDLE_KILLPRIV_V2`, but under overlayfs): otherwise the kernel would ask for `security.capability` before each
-//!   write. That attribute the kernel takes away itself, but for direct writes, before which the server does.
+//!   (`FUSE_HANDLE_KILLPRIV_V2`, except under overlayfs): otherwise the kernel would ask for `security.capability` before each
+//!   write. The kernel removes that attribute itself, except at direct writes, before which the server removes it.
 //! * A panic in a request is answered with EIO, and so is everything after it; the
 //!   session reports it at its end ([`Ended::Failed`]).
 //!

@@ -23,7 +23,7 @@ struct Listed {
     name: Vec<u8>,
 }
 
-/// One entry with the attributes of what it names.
+/// One entry with the attributes of its inode.
 pub(crate) struct WithAttributes<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) next: u64,

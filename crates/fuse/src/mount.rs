@@ -286,7 +286,7 @@ pub enum Unmount {
     Force,
 }
 
-/// Unmounts what is mounted at `path`, as root directly, else through `fusermount3`.
+/// Unmounts the file system at `path`, as root directly, else through `fusermount3`.
 ///
 /// # Errors
 /// `ResourceBusy` if it is in use and `how` is [`Unmount::IfIdle`]; else the system's error.

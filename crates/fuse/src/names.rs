@@ -1,4 +1,4 @@
-//! What requests for names and attributes ask of the file system: lookup, make, link, rename,
+//! Requests for names and attributes, carried out on the file system: lookup, make, link, rename,
 //! remove; attributes, extended attributes, listings without attributes.
 
 use std::ffi::OsStr;
@@ -298,7 +298,7 @@ impl Server {
         })
     }
 
-    /// All names, a NUL behind each.
+    /// All names, each followed by a NUL.
     pub(crate) fn xattrs(&self, request: &Requester, node: INodeNo) -> Result<Vec<u8>, Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let names = self

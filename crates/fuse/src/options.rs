@@ -1,4 +1,4 @@
-//! What can be chosen at mount.
+//! Options of a mount.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ pub struct MountOptions {
     pub devices: bool,
     /// Set-id bits work when programs are executed. Needs root.
     pub set_id: bool,
-    /// The kernel keeps what programs write in its page cache, and sends it when a file is closed or synced, or later than
-    /// it was written in any order (`FUSE_WRITEBACK_CACHE`). Only for volumes whose contract allows it. The kernel then
+    /// The kernel keeps programs' writes in its page cache, and sends them when a file is closed or synced, or at another
+    /// time, in any order (`FUSE_WRITEBACK_CACHE`). Only for volumes whose contract allows it. The kernel then
     /// decides sizes and modification times of files, and checks permissions.
     pub write_back: bool,
     /// Programs are not executed.
     pub no_exec: bool,
     /// Reading changes access times, as `relatime` has it. The kernel then asks at each open,
-    /// and forgets what it has cached of the file: it would not tell of reads that it
+    /// and forgets its cached pages of the file: it would not report reads that it
     /// answers by itself. Without this, the mount says that there are no access times.
     pub relatime: bool,
     /// POSIX ACLs can be read and set, and the kernel checks permissions by them. By default as
@@ -58,7 +58,7 @@ pub struct MountOptions {
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
     /// for the medium, less one.
     pub threads: usize,
-    /// Requests come over io_uring, a queue for each processor, which takes so many `threads` at a time:
+    /// Requests come over io_uring, with a queue for each processor that takes `threads` requests at a time:
     /// quicker for several clients, no slower for one. By default where the kernel offers it.
     pub io_uring: Option<bool>,
     /// While requests of a lone client follow one another closely, idle processors are kept from halting, at the lowest

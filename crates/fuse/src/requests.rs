@@ -20,7 +20,7 @@ use crate::readers::For;
 use crate::scrub::{self, ScrubRequest};
 use crate::server::Server;
 
-/// The kernel makes EOPNOTSUPP of EAGAIN where an attribute is set: the limit of a user is told as that of a quota.
+/// The kernel turns EAGAIN into EOPNOTSUPP where an attribute is set: a user's limit is reported as a quota's.
 fn by_attribute(set: Result<(), Errno>) -> Result<(), Errno> {
     set.map_err(|errno| match errno.code() == Errno::EAGAIN.code() {
         true => Errno::EDQUOT,
@@ -106,7 +106,7 @@ impl Server {
         self.identity.streams().commit(stream)
     }
 
-    /// The server's own commands by ioctl(2): what the caller's argument becomes, if it is passed on.
+    /// The server's own commands by ioctl(2): returns the new value of the caller's argument, if it is passed on.
     pub(crate) fn own_command(
         &self,
         request: &Requester,
@@ -178,7 +178,7 @@ impl Server {
         self.shut_down(control::shutdown_named(how).ok_or(Errno::EINVAL)?)
     }
 
-    /// Freezes the volume for so many seconds at most.
+    /// Freezes the volume for at most the seconds in `value`.
     fn freeze(&self, request: &Requester, value: &[u8]) -> Result<(), Errno> {
         self.may_administer(request)?;
         let seconds = control::freeze_of(value).ok_or(Errno::EINVAL)?;

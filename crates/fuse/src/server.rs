@@ -1,21 +1,21 @@
-//! The protocol server: requests in, replies out. What a request asks of the file system is
-//! in `names` (names and attributes) and in `data` (content). No storage logic.
+//! The protocol server: requests in, replies out. The modules `names` (names and attributes) and
+//! `data` (content) call the file system. No storage logic.
 //!
 //! Invariants:
 //! * every request passes the gate, so none panics through the protocol crate and none
 //!   is served after the server has been closed;
-//! * every request is told to [`Readers`] before anything else; the reader goes on after the reply;
-//!   it is counted, and traced if that is wanted;
+//! * every request is reported to [`Readers`] before anything else; the reader goes on after the reply;
+//!   the request is counted, and traced if that is wanted;
 //! * every reply that gives the kernel a reference to an inode is counted first
 //!   ([`Nodes`](crate::nodes::Nodes)); every error number comes from [`convert::errno`];
-//! * the kernel is the only front end, so what it caches stays right by its own
+//! * the kernel is the only front end, so its caches stay right by its own
 //!   knowledge of its own requests: it invalidates attributes where a request changes
 //!   more than the reply says (parents, replaced targets, link counts, times after a
 //!   write), and long timeouts cost nothing. Not so set-id bits, which a write clears here:
 //!   attributes with such bits are not trusted ([`Policy::attr_timeout`]). With a second front end the timeouts are
 //!   to be zero.
 //!
-//! Neighbours: `session` (mounts and runs it), `shared` (what its threads have in common), `steadfast_vfs` (what it calls).
+//! Neighbours: `session` (mounts and runs it), `shared` (its threads' common state), `steadfast_vfs` (the calls that it makes).
 
 use std::ffi::OsStr;
 use std::io;
@@ -46,7 +46,7 @@ use crate::values::{CACHED, Changes, NOTHING, NewMode};
 pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Read-ahead and other background requests that the kernel keeps in flight.
 const BACKGROUND_MAX: u16 = 64;
-/// The protocol of the first kernel that is known to drop what it has cached of a range after a
+/// The protocol of the first kernel that is known to drop its cached pages of a range after a
 /// direct write to it, too (Linux 6.12).
 const DIRECT_FROM: Version = Version(7, 41);
 
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// Under `sync`, what changed content or attributes is durable before its reply.
+    /// Under `sync`, a change of content or attributes is durable before its reply.
     pub(crate) fn changed_content(
         &self,
         fs: &dyn FileSystem,
@@ -148,7 +148,7 @@ impl Server {
     }
 
     /// Notes a read where access times are wanted. That it could not be noted is no
-    /// reason to refuse what was read.
+    /// reason to refuse the bytes read.
     pub(crate) fn accessed(&self, caller: &Caller, ino: Ino) {
         if self.policy.relatime {
             let noted = || self.shared.fs.accessed(caller, ino);
@@ -214,7 +214,7 @@ impl fuser::Filesystem for Front {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each is asked for by itself: a kernel that lacks one still gets the others.
         // Not among them: splice, and the write-back cache unless it was asked for (it destroys order). And asynchronous direct
-        // writes: Linux (6.18) drops what its page cache has of their range when they begin and not when they
+        // writes: Linux (6.18) drops the cached pages of their range when they begin and not when they
         // end, so a buffered read in between stays in the cache, stale. In turn it drops both.
         let no_open = InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
         if !config.capabilities().contains(no_open) {
@@ -259,7 +259,7 @@ impl fuser::Filesystem for Front {
                 .write_back
                 .store(offered.is_ok(), Ordering::Relaxed);
         }
-        // What goes past the page cache gains nothing where the page cache keeps it.
+        // A direct write gains nothing where the page cache keeps the data.
         let direct = config.kernel_abi() >= DIRECT_FROM && !self.policy.write_back();
         self.policy.direct.store(direct, Ordering::Relaxed);
         let _ = config.set_max_write(WRITE_BYTES_MAX);

@@ -1,6 +1,6 @@
 //! A mount and the threads that serve it, from the first request to the last.
 //!
-//! Invariants: a [`Session`] that is dropped leaves no mount behind; when it has ended,
+//! Invariants: a [`Session`] that is dropped leaves no mount; when it has ended,
 //! no request is running, none will, and the kernel's references are released, so that
 //! the file system can be closed. The end may come from outside (`umount`, the kernel's
 //! connection aborted) or through [`Session::shutdown`].
@@ -304,7 +304,7 @@ impl Session {
         }
     }
 
-    /// A handle that tells the kernel of changes.
+    /// A handle that reports changes to the kernel.
     #[must_use]
     pub fn invalidator(&self) -> Invalidator {
         Invalidator {
@@ -337,7 +337,7 @@ impl Session {
         self.finish.wait(Some(limit)).is_some()
     }
 
-    /// Waits until the mount has been unmounted by someone, and cleans up.
+    /// Waits until the mount has been unmounted, and cleans up.
     #[must_use]
     pub fn join(mut self) -> Ended {
         let result = self.finish.wait(None).unwrap_or(Ok(()));
@@ -362,7 +362,7 @@ impl Session {
         self.end(result)
     }
 
-    /// Has the kernel send what it keeps of files that are still open: nothing is accepted after the end.
+    /// Makes the kernel send its cached pages of files that are still open: nothing is accepted after the end.
     fn send_kept(&self, limit: Duration) {
         if !self.write_back || !self.mounted.listed() {
             return;
@@ -396,7 +396,7 @@ impl Session {
             // The threads are gone: leave no dead mount.
             let _ = self.mounted.unmount(Unmount::Detach);
         }
-        // Threads that have not ended stay behind the closed gate.
+        // The closed gate holds threads that have not ended.
         if let Some(threads) = self.threads.take()
             && self.has_ended()
         {

@@ -1,4 +1,4 @@
-//! What all protocol threads have in common: the file system behind its gate, and how the
+//! The state that all protocol threads share: the file system and its gate, and how the
 //! server answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) nodes: Nodes,
     pub(crate) log: Option<LogHook>,
-    /// Tells the kernel what changed without its knowledge; there once the session runs.
+    /// Reports changes made without the kernel's knowledge to it; there after the session has started.
     pub(crate) notifier: OnceLock<fuser::Notifier>,
 }
 
@@ -70,11 +70,11 @@ pub(crate) struct Policy {
     pub(crate) entry_timeout: Duration,
     pub(crate) attr_timeout: Duration,
     /// `open` has nothing to decide (the kernel checks permissions, or only the
-    /// superuser is let in): the kernel is told to stop asking.
+    /// superuser is let in): the server tells the kernel to stop asking.
     pub(crate) stateless_open: AtomicBool,
     /// Files that are created for writing alone are written directly.
     pub(crate) direct: AtomicBool,
-    /// The kernel keeps what is written, and sends it later.
+    /// The kernel keeps writes, and sends them later.
     pub(crate) write_back: AtomicBool,
     /// POSIX ACLs are offered.
     pub(crate) acl: AtomicBool,

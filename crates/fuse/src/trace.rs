@@ -2,7 +2,7 @@
 //! which name, for which thread.
 //!
 //! Requests that the protocol crate answers by itself are not among them: the handshake, and
-//! what this server does not offer, which the kernel asks for once.
+//! operations that this server does not offer, which the kernel requests once.
 
 use std::ffi::OsStr;
 use std::time::Instant;

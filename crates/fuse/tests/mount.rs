@@ -1,4 +1,4 @@
-//! The main calls through a real mount, with the in-memory model behind it.
+//! The main calls through a real mount of the in-memory model.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -568,7 +568,7 @@ fn waiting_fsyncs_do_not_stop_other_requests() {
     });
 }
 
-/// Far beyond what a sound run takes: only a hang reaches it.
+/// Far beyond the time of a sound run: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Release<'a>(&'a std::sync::atomic::AtomicBool);
@@ -603,7 +603,7 @@ fn free_space_is_trimmed_by_ioctl_and_by_attribute() {
 }
 
 /// xfstests generic/451. Linux invalidates its page cache before an asynchronous direct write and not when that is
-/// done: what a reader had fetched in between stayed, stale for as long as the inode is known.
+/// done: pages that a reader had fetched in between stayed, stale for as long as the inode is known.
 #[test]
 fn a_buffered_read_during_a_direct_write_leaves_no_stale_page() {
     let m = mounted!();
@@ -647,7 +647,7 @@ fn a_buffered_read_during_a_direct_write_leaves_no_stale_page() {
     assert_eq!(fs::read(m.join("file")).unwrap(), [b'b'; 8192]);
 }
 
-/// A limit of Linux (6.18), stated in steadfast(7): what was stored through mmap behind the end of a file comes into sight
+/// A limit of Linux (6.18), stated in steadfast(7): bytes stored through mmap past the end of a file become visible
 /// when the file grows. The kernel keeps the page while the size changes and writes it back afterwards, with the new size:
 /// the server sees a write like any other. Should a kernel zero the rest of the page, it passes, too.
 #[test]
@@ -682,11 +682,11 @@ fn stores_behind_the_end_come_to_the_server_after_the_size() {
     };
     assert!(
         !seen[..grown].iter().any(stored),
-        "nothing behind the end before the file grows"
+        "nothing past the end before the file grows"
     );
     let after = seen[grown..].iter().any(stored);
     drop(seen);
     let found = fs::read(m.join("file")).unwrap();
     assert_eq!((found.len(), found[200] == 0x58), (4096, after));
-    println!("the kernel writes back what lay behind the end: {after}");
+    println!("the kernel writes back the bytes past the end: {after}");
 }

@@ -1,4 +1,4 @@
-//! Mounts as sessions: what they show, who may use them, and how they end.
+//! Mounts as sessions: their entries in the system's tables, the users that may use them, and their end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -66,7 +66,7 @@ fn the_mount_shows_its_source_and_the_space_of_the_volume() {
     );
 }
 
-/// Runs a shell command as an ordinary user; tells whether it succeeded.
+/// Runs a shell command as an ordinary user; returns whether it succeeded.
 fn as_nobody(command: &str, dir: &std::path::Path) -> bool {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).current_dir("/").env("D", dir);
@@ -197,7 +197,7 @@ fn a_dropped_session_leaves_no_mount_and_spares_what_lies_below() {
     )
     .unwrap();
     fs::write(path.join("upper"), "").unwrap();
-    // Unmounted by somebody else: the session must not unmount what it finds there then.
+    // Unmounted by another process: the session must not unmount a mount that it finds there then.
     common::when_free(|| steadfast_fuse::unmount(&path, Unmount::IfIdle)).unwrap();
     assert_eq!(upper.join(), Ended::Clean);
     assert_eq!(

@@ -43,7 +43,7 @@ fn as_other<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Makes a program that everybody may write to, with these bits, and has the kernel know it.
+/// Makes a program that all users may write to, with these bits, and makes the kernel cache it.
 fn program(path: &Path, mode: u32) {
     fs::copy("/usr/bin/id", path).unwrap();
     let file = OpenOptions::new().write(true).open(path).unwrap();
@@ -183,8 +183,8 @@ fn root_without_the_capability_to_keep_set_id_bits_does_not_keep_them() {
     }
 }
 
-/// overlayfs writes to its upper layer with the identity of root, who has mounted it, whoever writes; and the kernel does not pass
-/// on that the bits are to go where a FUSE server is said to clear them.
+/// overlayfs writes to its upper layer with the identity of root, which has mounted it, whichever user writes; and the
+/// kernel does not pass on a request to clear the bits if the FUSE server is said to clear them.
 #[test]
 fn set_id_bits_do_not_survive_a_write_through_an_overlay_either() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! Streams of unmodified programs, through a real mount: which stream each process, thread and request belongs to.
 //!
-//! What a stream did is asked for through the control interface, which has it of a volume that counts.
+//! The control interface returns the operations of a stream, from a volume that counts them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -308,7 +308,7 @@ fn the_environment_names_a_stream_where_it_is_looked_at() {
     m.eventually("the daemon writes", |_| m.join("done").exists());
     all_in(&m, "daemon", 2);
     clear(&m);
-    // What is no name is none; and what somebody sets comes first.
+    // An invalid name is ignored; and a stream that was set comes first.
     with("a/b", ": > $D/b").run();
     all_in(&m, "", 1);
     clear(&m);
@@ -371,7 +371,7 @@ fn a_directory_moves_the_process_that_first_changes_something_below_it() {
     assert!(done.unwrap().success());
     let found = operations(&m);
     assert_eq!((found[""], found["below"]), (1, 3));
-    // The rule goes, what it moved stays.
+    // The rule goes, the processes that it moved stay.
     let waiting = Waiting::new(&m, ": > $D/d/p; read go; : > $D/d/q");
     clear(&m);
     let mut waiting = waiting;
@@ -396,7 +396,7 @@ fn a_directory_moves_the_process_that_first_changes_something_below_it() {
 }
 
 #[test]
-fn the_longest_cgroup_decides_when_nobody_has_set_anything() {
+fn the_longest_cgroup_decides_when_no_stream_was_set() {
     let Some(m) = mount() else { return };
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let own = own
@@ -445,7 +445,7 @@ fn the_longest_cgroup_decides_when_nobody_has_set_anything() {
     all_in(&m, "deep", 1);
     work(&format!("{dir}/deep"), Some("set"));
     all_in(&m, "set", 1);
-    // A rule that goes takes nobody out of its stream.
+    // Removing a rule takes no process out of its stream.
     let mut waiting = Waiting::new(&m, ": > $D/g; read go; : > $D/h");
     fs::write(format!("{dir}/cgroup.procs"), waiting.0.id().to_string()).unwrap();
     clear(&m);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use common::streams::{mount, operations};
 
-/// Works in three streams of the mount that it is given, and checks what it is told.
+/// Works in three streams of the mount in its argument, and checks the answers.
 const PROGRAM: &str = r#"
 #include <steadfast/stream.h>
 #include <fcntl.h>
@@ -102,7 +102,7 @@ fn a_c_program_works_in_the_streams_that_it_sets() {
     // Each file is made and written.
     assert_eq!(found[""], 2, "{found:?}");
     assert_eq!(found["process"], 4, "{found:?}");
-    // The default stream's, and that of the thread's own, which is not told to ignore them.
+    // The default stream's, and that of the thread's own stream, which does not ignore them.
     assert_eq!(m.fs.fsyncs.load(SeqCst), 2);
     assert_eq!(
         m.fs.streams.as_ref().unwrap().syncs.lock().unwrap().len(),

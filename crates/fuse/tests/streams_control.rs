@@ -1,4 +1,4 @@
-//! Requests about streams: what they do, and what is refused with a reason.
+//! Requests about streams: their effects, and refusals with a reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -251,7 +251,7 @@ fn a_stream_that_ignores_syncs_commits_for_others_when_asked_and_reports_failure
     assert!(child.unwrap().success());
     assert_eq!(m.fs.fsyncs.load(SeqCst), before, "nothing was committed");
 
-    // Who does not own the stream is not deceived.
+    // fsync by a user that does not own the stream still commits.
     as_other(|| {
         File::options()
             .write(true)
@@ -261,7 +261,7 @@ fn a_stream_that_ignores_syncs_commits_for_others_when_asked_and_reports_failure
             .unwrap();
     });
     assert_eq!(m.fs.fsyncs.load(SeqCst), before + 1);
-    // And one who asks for it.
+    // So does a request to sync the stream.
     steadfast_stream::sync_own(&path).unwrap();
     steadfast_stream::sync(&path, "fast", None).unwrap();
     assert_eq!(*recorded.syncs.lock().unwrap(), [stream, stream]);

@@ -1,4 +1,4 @@
-//! What it costs to find the stream of a request. Nothing is asserted about times: they are printed.
+//! The cost of finding the stream of a request. Nothing is asserted about times: they are printed.
 //!
 //! `cargo test --release -p steadfast-fuse --test streams_cost -- --ignored --nocapture --test-threads 1`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -49,7 +49,7 @@ enum From {
 const WRITER: &str = "import os, time\nt = time.perf_counter_ns\na = t(); os.pwrite(0, b'x', 0)\n\
     b = t(); os.pwrite(0, b'x', 0)\nprint('measured', b - a, t() - b)";
 
-/// A process that writes, so many processes below this one. A test runs in another thread than its process's first.
+/// A process that writes, `depth` processes below this one. A test runs in another thread than its process's first.
 fn child(depth: u32, from: From) -> Command {
     let program = match from {
         From::FirstThread => "python3".to_owned(),
@@ -209,7 +209,7 @@ fn a_thousand_streams_and_ten_thousand_threads_are_measured() {
     };
     let threads: Result<Vec<_>, _> = (0..THREADS).map(work).collect();
     let Ok(threads) = threads else {
-        println!("skipped: this machine does not let a process have so many threads");
+        println!("skipped: this machine does not let a process have enough threads");
         std::process::exit(0);
     };
     let of_threads = resident() - before;

@@ -1,4 +1,4 @@
-//! The mount options `sync` and `dirsync`: what has changed is durable before the call returns.
+//! The mount options `sync` and `dirsync`: changes are durable before the call returns.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! What the kernel asks for, request by request: as little as the protocol permits.
+//! The kernel's requests, one by one: as few as the protocol permits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -14,14 +14,14 @@ use common::Mount;
 use steadfast_fuse::MountOptions;
 use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode};
 
-/// A mount that remembers what it was asked for.
+/// A mount that records its requests.
 struct Traced {
     mount: Mount,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Traced {
-    /// As root, whom the kernel need not ask whether a file may be opened.
+    /// As root: the kernel need not ask the server whether root may open a file.
     fn new(change: impl FnOnce(&mut MountOptions)) -> Option<Traced> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: for other users, OPEN and RELEASE are among the requests");
@@ -43,7 +43,7 @@ impl Traced {
         Some(Traced { mount, lines })
     }
 
-    /// Has the kernel learn that nobody is to be told of an open and a close.
+    /// A mount whose kernel has learned that it need not report opens and closes.
     fn settled() -> Option<Traced> {
         let traced = Traced::new(|_| {})?;
         fs::write(traced.join("settle"), "x").unwrap();
@@ -62,7 +62,7 @@ impl Traced {
     fn of<T>(&self, action: impl FnOnce() -> T) -> Vec<String> {
         self.lines.lock().unwrap().clear();
         action();
-        // Requests of one processor come in order: when the last one is there, those that nobody waits for are, too.
+        // Requests of one processor come in order: when the last one is there, so are those that no caller waits for.
         rustix::fs::statfs(self.mount.path()).unwrap();
         let is_last = |line: &String| line.contains(" STATFS ");
         let mut looks = 0;
@@ -256,7 +256,7 @@ fn a_lock_file_that_is_renamed_over_costs_one_request_a_call_and_the_kernels_own
 }
 
 #[test]
-fn what_is_written_directly_is_seen_at_once_by_those_who_have_it_in_the_cache() {
+fn a_direct_write_is_seen_at_once_by_readers_that_have_the_file_in_the_cache() {
     // A file that was created for writing alone is written past the page cache, which others may
     // fill meanwhile.
     let Some(m) = Mount::new(|_| {}) else { return };
@@ -281,7 +281,7 @@ fn what_is_written_directly_is_seen_at_once_by_those_who_have_it_in_the_cache() 
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    // What was read is cached and right: the same as the file system has it.
+    // The cached bytes are right: the same as in the file system.
     let mut cached = Vec::new();
     (&reader).read_to_end(&mut cached).unwrap();
     let (fs, caller) = (&m.fs, Caller::root());

@@ -1,4 +1,4 @@
-//! The kernel's write-back cache: what it keeps, when it sends it, and what must be right in between.
+//! The kernel's write-back cache: the writes that it keeps, when it sends them, and the conditions in between.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -194,7 +194,7 @@ fn holes_are_punched_and_ranges_allocated_among_bytes_that_were_not_sent() {
     assert_eq!(arrived(&m, "f"), expected);
 }
 
-/// A program that copies data alone, as cp(1) does, must not take for a hole what the server has not got yet.
+/// A program that copies data alone, as cp(1) does, must not take data that the server does not have yet for a hole.
 #[test]
 fn what_was_not_sent_is_data() {
     let Some(m) = Mount::new(write_back) else {
@@ -302,7 +302,7 @@ fn a_user_with_write_permission_alone_writes_truncates_and_closes() {
     assert_eq!(arrived(&m, "f"), [b'1'; 4000]);
 }
 
-/// `steadfast sync` has the kernel send what it keeps of files that are open, and waits for it.
+/// `steadfast sync` makes the kernel send its cached pages of open files, and waits for them.
 #[test]
 fn a_sync_of_the_volume_includes_what_open_files_have_not_sent() {
     let Some(m) = Mount::new(write_back) else {
@@ -376,7 +376,7 @@ fn the_end_of_a_server_takes_what_open_files_have_not_sent() {
     drop(file);
 }
 
-/// O_DIRECT goes past the cache, and what the cache has of the range goes first.
+/// O_DIRECT bypasses the cache, and the cached pages of the range are written first.
 #[test]
 fn direct_writes_and_cached_ones_see_each_other() {
     let Some(m) = Mount::new(write_back) else {

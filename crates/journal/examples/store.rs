@@ -85,11 +85,11 @@ fn main() -> Result<()> {
     let (alice, bob) = (StreamId(1), StreamId(2));
     store.put(alice, &[(7, 70), (100_000, 30)])?;
     store.sync(alice)?;
-    // A transfer is whole, and of another stream: it depends on what it changes, not on Alice.
+    // A transfer is whole, and of another stream: it depends on the earlier change of its accounts, not on Alice.
     let ticket = store.put(bob, &[(7, 60), (100_000, 40)])?;
     store.journal.wait(ticket)?;
     store.put(bob, &[(8, 1)])?;
-    // As if the power failed: nobody has asked for the last one.
+    // As if the power failed: no caller has synced the last transfer.
     store.journal.abandon();
 
     let store = Store::open(device)?;

@@ -1,4 +1,4 @@
-//! Operations at the core's door: admission, what to do when there is no room, commit and
+//! Operations and the core: admission, ways to make room, commit and
 //! abort in memory.
 
 use crate::checkpoint::Requester;
@@ -78,7 +78,7 @@ impl Inner {
         }
     }
 
-    /// Too much data is uncommitted: waits for what is being written, else commits what holds most.
+    /// Too much data is uncommitted: waits for the batch being written, else commits the transaction that holds most.
     fn relieve_pages(&self, stream: StreamId, need: u64) -> Result<()> {
         let request = Request::Room(stream);
         let oldest = self.core.lock().closed_waiting();
@@ -88,7 +88,7 @@ impl Inner {
         }
     }
 
-    /// Takes back what lanes keep for operations to come: it may be all that is missing.
+    /// Takes back the space that lanes keep for later operations: it may be enough.
     fn take_back_credit(&self) -> bool {
         let (mut lanes, mut core) = self.told();
         let any = lanes.credit() > 0;
@@ -96,7 +96,7 @@ impl Inner {
         any
     }
 
-    /// The log has no room: a checkpoint, if it can free any, else what holds most of it is committed.
+    /// The log has no room: makes a checkpoint, if it can free any, else commits the transaction that holds most of it.
     fn relieve_log(&self, stream: StreamId, need: u64) -> Result<()> {
         let (mut lanes, mut core) = self.told();
         if core.can_checkpoint() {
@@ -141,7 +141,7 @@ impl Inner {
         changes.name = self.config.probe.name();
         let ticket = |operation| Ticket { stream, operation };
         let Some(id) = changes.lane else {
-            // Nothing freezes but what this operation closes.
+            // Only the transaction that this operation closes freezes.
             apply();
             let mut core = self.core.lock();
             self.tell_committed(&changes);
@@ -194,7 +194,7 @@ impl Inner {
         });
     }
 
-    /// Tells the core what the lane has queued, if it is enough.
+    /// Hands the lane's queue to the core, if it is long enough.
     fn tell_in_time(&self, lane: &mut Lane, stream: StreamId) {
         if !lane.wants_to_tell() {
             return;

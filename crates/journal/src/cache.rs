@@ -8,7 +8,7 @@
 //! home block and may be dropped, and whose holds are all of one transaction (and the log), no
 //! other has a part in its current image. The seal's bytes are void in memory.
 //!
-//! A block is read from its home once at a time (`Slot::Loading`), and what was read counts only
+//! A block is read from its home once at a time (`Slot::Loading`), and the bytes read count only
 //! if nothing happened to the slot meanwhile: no reader can install bytes that a checkpoint or a
 //! new life of the block has overtaken (corner 8). No lock is held while
 //! the device reads (corner 9).
@@ -47,7 +47,7 @@ impl Entry {
 }
 
 enum Slot {
-    /// Being read from its home; the number tells this reader from later ones.
+    /// Being read from its home; the number distinguishes this reader from later ones.
     Loading(u64),
     Ready(Entry),
 }
@@ -151,7 +151,7 @@ impl Cache {
             loaded.notify_all();
             if !matches!(shard.slots.get(&at.0), Some(Slot::Loading(no)) if *no == load_no) {
                 // A new life of the block began meanwhile, and may have left memory again:
-                // what was read is of no life any more.
+                // the bytes read are of no life any more.
                 continue;
             }
             if let Err(error) = result {
@@ -190,8 +190,8 @@ impl Cache {
         Look::Load(load_no)
     }
 
-    /// Ends the load of [`Look::Load`]: with what was read, unless the block has begun a new life meanwhile. It is the
-    /// first to go again, before what was asked for twice.
+    /// Ends the load of [`Look::Load`]: with the bytes read, unless the block has begun a new life meanwhile. It is the
+    /// first to go again, before blocks that were used twice.
     pub(crate) fn loaded(&self, at: BlockNo, load_no: u64, kind: Kind, image: Option<&Block>) {
         let (lock, loaded) = self.shard(at);
         let mut shard = lock.lock();
@@ -384,7 +384,7 @@ mod tests {
             for (at, holds) in held.iter().enumerate() {
                 cache.unhold(BlockNo(at as u64), *holds);
             }
-            // A few more come by, as they always do, and what is too much goes.
+            // A few more blocks come, and those over the budget go.
             for at in BLOCKS..20 * BLOCKS {
                 cache.get(BlockNo(at), Kind::Data, false, |_| Ok(())).unwrap();
             }

@@ -1,4 +1,4 @@
-//! What an operation brings to its transaction, and the names by which the parts of the journal speak of it.
+//! The changes that an operation brings to its transaction, and the names that the parts of the journal use for them.
 
 use crate::patch::{Edit, Patch};
 use crate::{Access, Credits, Kind, Object, StreamId};

@@ -57,7 +57,7 @@ pub(crate) fn write_home(device: &dyn BlockDevice, images: &[HomeImage]) -> Resu
     Ok(())
 }
 
-/// For whom a checkpoint is made.
+/// Which thread requests a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Requester {
     /// For no thread that waits: it may use the flushes of commits.

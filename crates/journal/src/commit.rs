@@ -17,7 +17,7 @@ use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockNo};
 
 impl Batch {
-    /// What its transactions change, by block; those of one block in their order.
+    /// The changes of its transactions, by block; those of one block in their order.
     pub(crate) fn parts(&self) -> Vec<(u64, &TxnBlock)> {
         let mut parts: Vec<(u64, &TxnBlock)> = (self.txns.iter())
             .flat_map(|(_, txn)| txn.blocks.iter().map(|(at, block)| (*at, &**block)))
@@ -34,7 +34,7 @@ impl Batch {
     }
 }
 
-/// One block of a batch: what its transactions changed, first to last.
+/// One block of a batch: the changes of its transactions, first to last.
 struct Parts<'a> {
     at: BlockNo,
     parts: &'a [(u64, &'a TxnBlock)],
@@ -222,8 +222,8 @@ impl Inner {
         let committed = |entry: &mut Entry| Arc::clone(&entry.committed);
         let mut image =
             (self.cache.with(block.at, committed)).unwrap_or_else(|| Arc::new([0; BLOCK_SIZE]));
-        // The common case: one transaction, nobody else in the image that it froze, and nobody
-        // has committed the block since.
+        // The common case: one transaction, no other transaction in the image that it froze, and no
+        // commit of the block since.
         if let [(_, only)] = block.parts
             && (only.alone_on.as_ref()).is_some_and(|base| Arc::ptr_eq(base, &image))
             && !self.wants_newest()

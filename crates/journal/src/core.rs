@@ -1,6 +1,6 @@
 //! The decision core: plain state and methods without I/O, threads or clocks. It decides
-//! what an operation joins, when it is admitted, what may enter a batch, what is durable and
-//! proved, what may be written home, trimmed and reused. The engine around it
+//! which transaction an operation joins, when it is admitted, which may enter a batch, which are durable and
+//! proved, and which blocks may be written home, trimmed and reused. The engine around it
 //! (`engine`, `commit`, `checkpoint`) carries the decisions out and reports back.
 //!
 //! Rules kept here (design section 3; the counterexamples are in the crash tests):
@@ -114,7 +114,7 @@ impl TxnBlock {
 
 pub(crate) struct Txn {
     commit_mode: CommitMode,
-    /// Its streams, and what each has in it.
+    /// Its streams, and the share of each.
     streams: BTreeMap<StreamId, Share>,
     /// Streams that asked for its commit.
     requesters: SmallVec<[StreamId; 1]>,
@@ -308,7 +308,7 @@ pub(crate) struct Core {
     unproved: Vec<Run>,
     /// Records up to here are proved by a durable tail header.
     proved_seq: u64,
-    /// Releases that the client has not been told of yet.
+    /// Releases that the client has not received yet.
     pub(crate) releasing: u32,
     /// Flushes under way, in the order in which they began.
     flushing: BTreeSet<u64>,

@@ -1,8 +1,8 @@
-//! Without a log: freed blocks that the device has not been told of, as runs.
+//! Without a log: freed blocks that have not been trimmed, as runs.
 //!
-//! Invariant: no committed tree has a block in here, and nothing was written there since it was freed. Whoever
-//! writes a block takes it out first, under the same lock (`home::EpochLedger`). What is forgotten here is
-//! only waste: the device keeps bytes that are never read.
+//! Invariant: no committed tree has a block in here, and nothing was written there since it was freed. A thread
+//! that writes a block takes it out first, under the same lock (`home::EpochLedger`). A block that is forgotten
+//! here is only wasted: the device keeps bytes that are never read.
 
 use crate::core::Run;
 use std::collections::BTreeMap;

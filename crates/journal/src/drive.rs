@@ -41,10 +41,10 @@ impl Inner {
     /// Closes the running ones of the chosen transactions; returns all chosen. Without delayed
     /// work that takes a moment under the core's lock: an open operation has no part in a
     /// transaction yet, and comes after it. With delayed work, no operation is open meanwhile:
-    /// what the client allocates may be another stream's. Much of it is closed in several holds, and
+    /// blocks that the client allocates may be another stream's. Much of it is closed in several holds, and
     /// operations go on between them, so that no thread waits long because others wrote many files.
     pub(crate) fn close(&self, choose: impl Fn(&mut Core) -> Vec<TxnId>) -> Result<Vec<TxnId>> {
-        // Operations between two holds may attach further keys: the last hold takes what is left.
+        // Operations between two holds may attach further keys: the last hold takes the rest.
         let mut holds_left = None;
         loop {
             let (lanes, mut core) = if self.config.faults.freeze_beside_applying {
@@ -204,7 +204,7 @@ impl Inner {
         }
     }
 
-    /// Becomes the committer, of what `ids` need above all, if there is none and there is something to commit.
+    /// Becomes the committer, above all for the needs of `ids`, if there is no committer and something to commit.
     pub(crate) fn lead(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -289,7 +289,7 @@ impl Inner {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Makes durable what was written, with the flush of a commit if one comes soon: a
+    /// Makes earlier writes durable, with the flush of a commit if one comes soon: a
     /// checkpoint in the background then costs no flush of its own. Never waits for a commit
     /// that may wait for the checkpoint (`Core::hurry`).
     pub(crate) fn flush_with_others(&self) -> Result<()> {

@@ -1,9 +1,9 @@
 //! A dump of the journal: both tail headers, every record from the tail on, where the
-//! log ends and why, and what recovery makes of it.
+//! log ends and why, and the outcome of a recovery.
 //!
-//! Reads only, whatever the bytes are: damage is part of what is shown, never a reason to
-//! stop. Holds one record in memory at a time, besides what a read-only recovery takes.
-//! The log is read twice, for only its last record tells which ones are proved.
+//! Reads only, whatever the bytes are: damage is part of the output, never a reason to
+//! stop. Holds one record in memory at a time, besides the memory of a read-only recovery.
+//! The log is read twice, because only its last record says which records are proved.
 
 use crate::handle::Journal;
 use crate::layout::{Homes, Identity, Refusal, TailHeader};
@@ -170,7 +170,7 @@ pub struct CoveredItem {
     pub state: CoveredState,
 }
 
-/// Whether covered blocks hold what their record says.
+/// Whether covered blocks match their record.
 #[derive(Clone, Debug)]
 pub enum CoveredState {
     /// They do.
@@ -308,7 +308,7 @@ impl Walker<'_> {
         newest.filter(|header| makes_sense(header, self.region))
     }
 
-    /// Hands the chain of valid records from the tail on to `each`; tells where it ends.
+    /// Hands the chain of valid records from the tail on to `each`; returns the chain's end.
     fn walk(&self, header: &TailHeader, each: &mut dyn FnMut(&Held)) -> LogEnd {
         let (mut pos, mut seq) = (header.tail_pos, header.tail_seq);
         loop {

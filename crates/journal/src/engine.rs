@@ -1,4 +1,4 @@
-//! What all threads of a journal share: the device, the cache, the core under its lock, and which threads each event
+//! The state that all threads of a journal share: the device, the cache, the core under its lock, and which threads each event
 //! wakes.
 
 use crate::cache::Cache;
@@ -32,7 +32,7 @@ pub(crate) struct Inner {
     /// The core's word that it refuses everything.
     pub(crate) refuses: Arc<AtomicBool>,
     pub(crate) core: Mutex<Core>,
-    /// Something in the core changed that a thread may wait for, but for the end of a batch.
+    /// Something in the core changed that a thread may wait for, except the end of a batch.
     pub(crate) changed: Condvar,
     /// Threads that wait for a batch wait here, by its sequence number: the end of a batch wakes exactly its own threads,
     /// and one of the next batch to carry that out.
@@ -49,7 +49,7 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// What the threads of a journal share, before any worker runs. One operation may ask for `op_bytes_max`.
+    /// The shared state, before any worker runs. One operation may ask for `op_bytes_max`.
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,
         config: Config,
@@ -169,7 +169,7 @@ impl Inner {
         core
     }
 
-    /// Tells the client of what left the quarantine (`Core::releasing` counts it until then).
+    /// Reports the blocks that left the quarantine to the client (`Core::releasing` counts them until then).
     pub(crate) fn released(&self, runs: &[Run]) {
         if runs.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Epochs of a device that a crash returns to its last flush: how much one takes, and what the one under way has.
+//! Epochs of a device that a crash returns to its last flush: the size of one, and the blocks of the one under way.
 
 use crate::discards::PendingDiscards;
 use crate::sync::Mutex;

@@ -1,4 +1,4 @@
-//! What can go wrong in the journal. Errors are cheap to clone: the first failure is
+//! Errors of the journal. They are cheap to clone: the first failure is
 //! kept and reported to every later caller (sticky).
 
 use crate::{Credits, Kind};
@@ -44,8 +44,8 @@ pub enum Error {
         /// The block.
         at: BlockNo,
     },
-    /// A change of a block behind the end of the device.
-    #[error("block {at} lies behind the end of the device, which has {blocks} blocks")]
+    /// A change of a block past the end of the device.
+    #[error("block {at} lies past the end of the device, which has {blocks} blocks")]
     OutOfRange {
         /// The block.
         at: BlockNo,
@@ -91,7 +91,7 @@ pub enum Error {
         /// What.
         what: String,
     },
-    /// Only what is in memory was to be read ([`in_memory`](crate::in_memory)).
+    /// Only blocks in memory were to be read ([`in_memory`](crate::in_memory)).
     #[error("not in memory")]
     NotInMemory,
     /// The region given does not fit the device or the format.

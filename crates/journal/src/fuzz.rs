@@ -1,8 +1,8 @@
-//! Bodies of the fuzz targets: what must hold whatever bytes a codec or a recovery is given.
+//! Bodies of the fuzz targets: conditions that hold for any bytes that a codec or a recovery reads.
 //! A violation is a panic. Behind the feature `fuzz`; no part of the public interface.
 //!
 //! The hashes are keyed by the volume's identity, which lies open in every image: so the
-//! bodies seal what they mutate, to reach the code behind the checks. Offsets are those of
+//! bodies seal the bytes that they mutate, to reach the code after the checks. Offsets are those of
 //! `layout`'s byte map, written down a second time.
 
 use crate::layout::{Homes, Identity, TailHeader};
@@ -24,7 +24,7 @@ const REGION: Region = Region {
     log: BlockNo(2),
     log_blocks: 64,
 };
-/// First block of metadata, behind the log.
+/// First block of metadata, after the log.
 const META: u64 = 66;
 /// First block of data.
 const DATA: u64 = 74;
@@ -134,7 +134,7 @@ pub fn tail_header(data: &[u8]) {
     assert!(TailHeader::decode(&id, &block[..]).is_err());
 }
 
-/// Any bytes as a record; any body behind a hash that holds; any entries there and back.
+/// Any bytes as a record; any body under a valid hash; any entries encoded and decoded.
 pub fn record(data: &[u8]) {
     let id = Identity::new(VOLUME);
     let _ = RecordClaim::read(&id, data);
@@ -168,7 +168,7 @@ fn sealed_body(id: &Identity, data: &[u8]) {
     }
 }
 
-/// Does with a decoded record what recovery may do.
+/// Uses a decoded record as recovery may.
 fn use_record(record: &Record, buf: &[u8]) {
     let mut image = [0; BLOCK_SIZE];
     for entry in Entries::of(record, buf) {
@@ -290,7 +290,7 @@ fn written_record(id: &Identity, choices: &mut Choices<'_>) {
     torn[choices.below(used)] ^= 1 << choices.below(8);
     assert!(!matches!(decode_record(id, &torn, HOMES), Ok(Some(_))));
 
-    // Fields that make no sense, behind a hash that holds.
+    // Fields that make no sense, under a valid hash.
     let buf = buf.as_bytes_mut();
     for _ in 0..=choices.below(3) {
         let near = choices.yes();
@@ -324,7 +324,7 @@ pub fn recovery(data: &[u8]) -> Option<u64> {
     check_recovery(&bytes)
 }
 
-/// The seeds of the corpus are decisions, and any bytes are some: these are the images behind them.
+/// The seeds of the corpus are decisions, as any bytes are: these are the images that they change.
 fn bases() -> &'static [Vec<u8>] {
     static BASES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     BASES.get_or_init(|| match make_bases() {
@@ -368,7 +368,7 @@ fn operation(journal: &Journal, i: u64) -> Result<()> {
     journal.sync_all()
 }
 
-/// A fresh log; one behind a checkpoint; one that wraps; one with a verdict; a closed one.
+/// A fresh log; one after a checkpoint; one that wraps; one with a verdict; a closed one.
 fn make_bases() -> Result<Vec<Vec<u8>>> {
     let device = Arc::new(MemDevice::new(BLOCKS));
     Journal::format(&*device, &REGION, &VOLUME)?;
@@ -496,7 +496,7 @@ fn homes(device: &MemDevice) -> Vec<u8> {
     bytes[bytes.len().min(META as usize * BLOCK_SIZE)..].to_vec()
 }
 
-/// Whether the image was made to look like one that nobody protects against: its log holds a record that
+/// Whether the image is one that the journal does not protect against: its log holds a record that
 /// the next mount could take for one of its own, or a header's numbers are so near their end that there is
 /// no next mount.
 fn foresees(bytes: &[u8], epoch: u64) -> bool {
@@ -569,7 +569,7 @@ fn check_recovery(bytes: &[u8]) -> Option<u64> {
     Some(recovery.records)
 }
 
-/// Dumps everything; returns what the dump says of recovery, and the newest checksums.
+/// Dumps everything; returns the dump's verdict on recovery, and the newest checksums.
 fn dump(device: &Arc<MemDevice>) -> (Result<Recovery>, HashMap<u64, Option<u64>>) {
     let mut sums = HashMap::new();
     let (mut headers, mut records, mut accepted) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! The journal as its callers see it: opening, operations, reads, syncs, the streams and what they did, the end.
+//! The journal as its callers see it: opening, operations, reads, syncs, the streams and their counts, the end.
 
 use crate::cache::{Cache, Look};
 use crate::checkpoint::Requester;
@@ -97,7 +97,7 @@ impl Journal {
     /// Opens a journal, or formats one where headers and log hold nothing but zeros. Reads the whole log before that.
     ///
     /// # Errors
-    /// As for [`Journal::open`] and [`Journal::format`]. What holds anything else is not written over.
+    /// As for [`Journal::open`] and [`Journal::format`]. A region with any other content is not overwritten.
     pub fn open_or_create(
         device: Arc<dyn BlockDevice>,
         config: Config,
@@ -113,7 +113,7 @@ impl Journal {
 
     /// Like [`Journal::open`], but goes on past damage, for a repair: a damaged record ends the
     /// log although it is known to have been durable, and a metadata block that does not lead to
-    /// its logged checksum is left without a valid seal. Says what was lost by that.
+    /// its logged checksum is left without a valid seal. Returns the losses.
     ///
     /// # Errors
     /// As for `open`; [`Error::Corrupt`] only when no tail header can be believed.
@@ -200,7 +200,7 @@ impl Journal {
         &self.inner
     }
 
-    /// Names the program whose delayed work closing calls for, and that hears of released blocks.
+    /// Sets the client: closing a transaction requests its delayed work, and released blocks are reported to it.
     pub fn set_client(&self, client: Weak<dyn Client>) {
         self.inner.set_client(client);
     }
@@ -296,7 +296,7 @@ impl Journal {
         self.inner.read_home(at, &missing, buf)
     }
 
-    /// Like [`Journal::read_data`], but what comes from the device stays in memory as long as there is room: for
+    /// Like [`Journal::read_data`], but blocks from the device stay in memory as long as there is room: for
     /// readers without a cache of their own.
     ///
     /// # Errors
@@ -404,7 +404,7 @@ impl Journal {
         result
     }
 
-    /// Stops at once, as if the power had failed: what is not durable is lost, and every later
+    /// Stops at once, as if the power had failed: changes that are not durable are lost, and every later
     /// call fails with [`Error::Closed`]. When this returns, the background threads have
     /// ended; calls of other threads that are under way may still write.
     pub fn abandon(&self) {
@@ -442,7 +442,7 @@ impl Journal {
 
     // ---- streams ---------------------------------------------------------------------------
 
-    /// Makes durable everything uncommitted of a stream, and what that depends on.
+    /// Makes all uncommitted changes of a stream durable, and those that they depend on.
     ///
     /// # Errors
     /// The sticky failure: what was not durable before may be lost.
@@ -457,7 +457,7 @@ impl Journal {
         self.inner().told().1.stream_of(object)
     }
 
-    /// What each stream did, by number. Streams that did nothing are left out.
+    /// The counts of each stream, by number. Streams without activity are left out.
     #[must_use]
     pub fn stream_counts(&self) -> Vec<(StreamId, StreamCounts)> {
         self.inner().told().1.streams.counts()

@@ -9,7 +9,7 @@
 //! * no thread closes an epoch between the first write of a batch and its last: the ledger is locked;
 //! * a batch fits an epoch: credits are writes of an epoch, and what all transactions have
 //!   reserved is never more than one;
-//! * of what is written outside of batches nothing is seen before a batch says so: new blocks, which
+//! * data written outside of batches is not visible before a batch makes it so: new blocks, which
 //!   no committed image names; or it may be seen at any time: data in place (`place`). So if the
 //!   epoch has no room for what comes next, an epoch that ends *between* batches leaves the tree of the last one;
 //! * a batch that fails half-way leaves the ledger torn, and no thread closes an epoch any more. The next
@@ -26,20 +26,20 @@
 //!   do its transactions, marks and names of objects go, and only then are its freed blocks reused;
 //! * an epoch that fails is the end: the failure is sticky, in the device and here, so nothing later is acknowledged.
 //!
-//! Which thread waits: the one that led the batch; the acknowledger, for what the flusher sent. A thread that syncs sends
+//! Which thread waits: the one that led the batch; the acknowledger, for batches of the flusher. A thread that syncs sends
 //! beside others only if enough threads share the request (`policy::sends_beside`).
 //!
-//! Committed images are never ahead of what the device was given, so blocks need no place in memory afterwards,
+//! Committed images are never ahead of the device's writes, so blocks need no place in memory afterwards,
 //! and blocks that an acknowledged batch freed can be reused at once.
 //!
-//! *Trims.* The device is told of freed blocks, or it would keep and move them for ever. A batch's freed
-//! blocks become *waste* after its images; when enough has gathered, it is trimmed in that
+//! *Trims.* The journal trims freed blocks, or the device would keep and move them for ever. A batch's freed
+//! blocks become *waste* after its images; when enough waste has gathered, it is trimmed in that
 //! batch's epoch, after everything else. That order suffices:
 //!
 //! * a crash that takes back the trim takes back the batch that frees the block, too; after that batch no tree has the block;
-//! * a block is reused only after the batch that frees it, and what is written to it takes it out of
+//! * a block is reused only after the batch that frees it, and a write to it takes it out of
 //!   the waste under the ledger's lock; so no trim follows the new bytes;
-//! * trims get what room the epoch has left. Without room, or if the device refuses one, they wait for a later batch;
+//! * trims get the room that the epoch has left. Without room, or if the device refuses one, they wait for a later batch;
 //!   those that a crash forgets are only waste (`Journal::trim` finds them).
 
 use crate::core::{Batch, DataRun, HomeImage, PostImage};
@@ -319,7 +319,7 @@ impl Inner {
         stats.trimmed_blocks += blocks;
     }
 
-    /// When everything is durable: tells the device of the rest.
+    /// When everything is durable: trims the rest.
     pub(crate) fn trim_rest(&self) -> Result<()> {
         let Some(epoch) = &self.epoch else {
             return Ok(());
@@ -351,7 +351,7 @@ impl Inner {
         self.wait_for_device(closed)
     }
 
-    /// Makes durable what was written outside of batches.
+    /// Makes writes outside of batches durable.
     pub(crate) fn flush_outside(&self) -> Result<()> {
         let Some(epoch) = &self.epoch else {
             return self.flush();

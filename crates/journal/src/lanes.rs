@@ -1,16 +1,16 @@
 //! Lanes: where operations begin and end without the core's lock.
 //!
 //! Each thread has a lane (more threads share them). A lane keeps log space that the core reserved for
-//! operations to come, counts the open ones, and queues those that are committed and whose
-//! contents the core has not been told of yet: telling it of many at once costs a fraction.
-//! The core is told before anything is decided that depends on it:
+//! operations to come, counts the open ones, and queues the committed ones whose contents
+//! the core does not know yet: handing it many at once costs a fraction. A lane hands its
+//! queue to the core before any decision that depends on it:
 //!
 //! * a transaction freezes only while all lanes are locked and empty. So an operation's edits, which
 //!   are carried out under its lane's lock, are in the images that a transaction freezes exactly if
 //!   the operation is part of it or of one that runs beside it;
-//! * an operation that begins or ends the life of a block, or brings data or delayed work, is told
-//!   at once, after everything that is queued. The others commute until something freezes: who
-//!   touches the same bytes or objects merges, whatever the order.
+//! * an operation that begins or ends the life of a block, or brings data or delayed work, is handed
+//!   over at once, after everything that is queued. The others commute until something freezes:
+//!   operations that touch the same bytes or objects merge, whatever the order.
 //!
 //! Order of locks: lanes, ascending; then the core. No thread waits under a lane's lock.
 
@@ -22,9 +22,9 @@ use crate::core::Core;
 use crate::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Queued operations at which the core is told, if no thread holds it.
+/// Queued operations at which a lane hands them to the core, if no thread holds the core.
 const QUEUE_TARGET: usize = 32;
-/// Queued operations at which the core is told in any case.
+/// Queued operations at which a lane hands them to the core in any case.
 const QUEUE_MAX: usize = 128;
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub(crate) struct Lane {
     /// Log blocks reserved for operations to come, and how many it may keep.
     pub(crate) credit: u64,
     pub(crate) credit_max: u64,
-    /// The core wants to be asked for every beginning, and told of every end.
+    /// Operations take their credits from the core, and report their ends to it at once.
     pub(crate) slow: bool,
     /// Number of the last operation that was committed.
     number: u64,
@@ -121,7 +121,7 @@ impl AllLanes<'_> {
         }
     }
 
-    /// From now on the core is asked for every beginning, and told of every end.
+    /// From now on, operations take their credits from the core, and report their ends to it at once.
     pub(crate) fn slow_down(&mut self, core: &mut Core) {
         for lane in &mut self.0 {
             lane.slow = true;

@@ -1,4 +1,4 @@
-//! The on-disk format of the journal; what its codecs (`codec`) need of the volume; tail headers.
+//! The on-disk format of the journal; the parts of the volume that its codecs (`codec`) need; tail headers.
 //! Records are in `record`.
 //!
 //! ```text
@@ -21,8 +21,8 @@
 //!       covered runs, each  block u64 | count u32 | 0 u32 | hash [32]
 //! ```
 //!
-//! A *position* counts log blocks since the volume was made, so it also tells laps of
-//! the circular log apart. Hashes are BLAKE3, keyed by the volume: a header or record
+//! A *position* counts log blocks since the volume was made, so it also distinguishes laps of
+//! the circular log. Hashes are BLAKE3, keyed by the volume: a header or record
 //! of another volume, epoch, sequence or lap never validates (corner 11).
 
 use crate::Region;

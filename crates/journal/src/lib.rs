@@ -37,22 +37,22 @@
 //! | `codec` | their codecs, and the scan's decisions, as `proofs/smt` reads them, too |
 //! | `seal` | checksums of metadata blocks |
 //! | `memory` | the default budget of uncommitted data |
-//! | `patch`, `mask` | what an operation changes in a block |
+//! | `patch`, `mask` | an operation's changes of a block |
 //! | `cache` | current and committed images |
 //! | `lanes` | where operations begin and end without the core's lock |
 //! | `core` | every decision; no I/O, no threads |
-//! | `streams`, `clock` | what is counted of streams; the time by which they are due |
+//! | `streams`, `clock` | counts of streams; the time by which they are due |
 //! | `op` | the open operation |
 //! | `around` | the data that it writes around the log |
 //! | `handle` | the journal's calls |
-//! | `engine` | what the threads share, and what wakes them |
+//! | `engine` | the threads' shared state, and the events that wake them |
 //! | `admit` | admission, commit in memory |
 //! | `drive` | closing, syncing, flushing |
 //! | `commit` | the committer: one record, one flush |
-//! | `changes` | what an operation brings to its transaction |
+//! | `changes` | the changes that an operation brings to its transaction |
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `home`, `epoch` | without a log: a batch is written home and its epoch is closed |
-//! | `discards` | freed blocks that the device was not told of |
+//! | `discards` | freed blocks that are not trimmed yet |
 //! | `workers` | commit interval and checkpoints in the background |
 //! | `place` | data written in place, outside of transactions |
 //! | `recover`, `replay` | scan, verdict, replay |
@@ -132,13 +132,13 @@ pub const LOG_BLOCKS_MIN: u64 = 64;
 pub const LOG_BLOCKS_MAX: u64 = record::RECORD_BLOCKS_MAX;
 /// Fewest blocks that an epoch of a snapshot-consistent device must have for a journal without a log.
 pub const EPOCH_BLOCKS_MIN: u64 = 2048;
-/// Freed blocks that gather before the device is told: a page of trims costs as much as one of data (1 MiB).
+/// Freed blocks that gather before they are trimmed: a page of trims costs as much as one of data (1 MiB).
 const TRIM_BLOCKS: u64 = 256;
-/// Bytes of credits that each block changed is charged at least. Without a log they are what counts:
-/// so many pay for one write of the epoch.
+/// Least number of bytes of credits that each changed block is charged. Without a log, this number of bytes
+/// pays for one write of the epoch.
 pub const BLOCK_CREDIT: u64 = 64;
 /// Without a log, one operation may use this part of the epoch, and a running transaction closes at it (its
-/// reciprocal): credits are bounds, and what is counted then are the blocks.
+/// reciprocal): credits are only bounds, so a running transaction counts its blocks.
 pub const EPOCH_SHARE: u64 = 2;
 /// One operation may use this part of the log (its reciprocal).
 pub const OP_LOG_SHARE: u64 = 8;
@@ -150,16 +150,16 @@ pub const COVERED_BLOCKS_MAX: u64 = 256;
 pub const OP_DATA_BLOCKS_MAX: u64 = 8192;
 /// The default budget of uncommitted data is this part of the memory (its reciprocal) …
 pub const DIRTY_MEMORY_SHARE: u64 = 8;
-/// … and so many blocks at most (1 GiB).
+/// … but at most this number of blocks (1 GiB).
 pub const DIRTY_BLOCKS_DEFAULT_MAX: u64 = 1 << 18;
 /// A running transaction closes when its data takes this part of the budget (its reciprocal), so that the device
 /// has something to do before a thread waits for it …
 pub const TXN_DIRTY_SHARE: u64 = 8;
-/// … but not before so many blocks (128 MiB), if that is no more than half of the budget: what is removed or
-/// overwritten again soon is never written.
+/// … but not before it has this number of blocks (128 MiB), if that is no more than half of the budget: data that is
+/// soon removed or overwritten is never written.
 pub const TXN_DIRTY_BLOCKS_MIN: u64 = 1 << 15;
-/// The next transaction of a stream whose last one closed for that reason, and is not durable, closes at so many (8 MiB), if
-/// no other waits to be written: then the device writes one while the next grows.
+/// The next transaction of a stream whose last one closed for that reason, and is not durable, closes at this number of
+/// blocks (8 MiB), if no other waits to be written: then the device writes one while the next grows.
 pub const TXN_PIPELINED_BLOCKS: u64 = 2048;
 
 const _: () = {
@@ -209,7 +209,7 @@ pub enum Object {
     Key(u64, u64),
 }
 
-/// Upper bounds of what an operation uses.
+/// Upper bounds of an operation's use of resources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Credits {
     /// Encoded bytes in the log: for each block changed, or freed while the log has patches of it,
@@ -268,7 +268,7 @@ pub enum CommitMode {
     Home,
 }
 
-/// How to run a journal: [`Config::new`], and [`Config::with`] for what differs from the defaults.
+/// How to run a journal: [`Config::new`], and [`Config::with`] for settings that differ from the defaults.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
@@ -295,11 +295,11 @@ pub struct Config {
     pub dirty_blocks: u64,
     /// Budget of clean cached blocks.
     pub cache_blocks_max: usize,
-    /// Without a log: the device is told of freed blocks when so many have gathered.
+    /// Without a log: freed blocks are trimmed when this number has gathered.
     pub trim_blocks: u64,
     /// Planted faults, for the crash harness alone.
     pub faults: Faults,
-    /// What hears of the core's decisions.
+    /// Receives the core's decisions.
     pub probe: Probe,
 }
 
@@ -387,13 +387,13 @@ pub struct Faults {
     pub replay_before_verdict: bool,
     /// Checkpoints write patches of covered blocks home before the covering record is proved.
     pub install_unproved: bool,
-    /// Recovery goes on behind a record that it could not accept.
+    /// Recovery goes on after a record that it could not accept.
     pub replay_past_bad: bool,
     /// Operations are absorbed into transactions that are closed and not laid yet.
     pub absorb_frozen: bool,
     /// Newest values are those when the record is laid, of whatever life the bytes are by then.
     pub newest_when_laid: bool,
-    /// What transactions named before a second stream came is not indexed then.
+    /// Objects that transactions named before a second stream came are not indexed then.
     pub relations_unindexed: bool,
     /// Two streams that change the same bytes of a block do not relate by it.
     pub bytes_unrelated: bool,
@@ -431,7 +431,7 @@ pub struct Stats {
     pub operations: u64,
     /// Running transactions merged because their operations related.
     pub merges: u64,
-    /// What moved from one transaction to another by that: blocks, objects, streams, runs of data.
+    /// Items that merges moved from one transaction to another: blocks, objects, streams, runs of data.
     pub merged_parts: u64,
     /// Transactions closed.
     pub transactions: u64,
@@ -446,7 +446,7 @@ pub struct Stats {
     /// Bytes that operations changed: bytes written, bits rounded up, eight for each addition.
     /// Data written around the log does not count.
     pub changed_bytes: u64,
-    /// Bytes of the records, without what fills their last blocks.
+    /// Bytes of the records, without the filling of their last blocks.
     pub record_bytes: u64,
     /// Device flushes, all causes.
     pub flushes: u64,
@@ -462,7 +462,7 @@ pub struct Stats {
     pub home_blocks: u64,
     /// Blocks that left the quarantine.
     pub released_blocks: u64,
-    /// Runs of freed blocks that the device was told of.
+    /// Runs of freed blocks that were trimmed.
     pub trims: u64,
     /// Blocks in them.
     pub trimmed_blocks: u64,

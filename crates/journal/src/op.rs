@@ -86,7 +86,7 @@ pub struct Op<'a> {
     frees: Vec<Run>,
     data: Around,
     attached: Vec<(u64, Credits)>,
-    /// Upper bound of what it uses so far: what each call may have added.
+    /// Upper bound of its use so far: the sum of the bounds of its calls.
     used: Credits,
     /// Log bytes of `used` that calls have added which are not edits.
     fixed_bytes: u64,
@@ -136,11 +136,12 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Charges a call for what it may add: an edit (none: a new life) of a block, and what is fixed. Refuses the call if that
-    /// is more than the operation has. Only then is counted what the edits take together, which may be less.
+    /// Charges a call for its upper bound: an edit (none: a new life) of a block, and fixed credits. If the sum of the bounds
+    /// exceeds the operation's credits, counts the bytes of all edits together, which may be fewer; refuses the call if
+    /// these do not fit either.
     fn charge(&mut self, edit: Option<(BlockNo, Option<Edit>)>, fixed: Credits) -> Result<()> {
         if self.closing.is_some() {
-            // Pays with what was attached.
+            // Pays with the attached credits.
             return Ok(());
         }
         let (credits, used) = (self.credits, self.used);
@@ -160,7 +161,7 @@ impl<'a> Op<'a> {
         Ok(())
     }
 
-    /// Upper bound of what an edit adds to the log.
+    /// Upper bound of the log bytes of an edit.
     fn bytes_of(&self, (at, edit): (BlockNo, Option<Edit>)) -> u64 {
         let known = (self.find(at)).is_some_and(|i| self.blocks[i].is_changed());
         match self.inner.config.commit_mode {
@@ -173,7 +174,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Upper bound of what all edits take in the log, with a further one.
+    /// Upper bound of the log bytes of all edits, with a further one.
     fn edit_bytes(&self, further: Option<(BlockNo, Option<Edit>)>) -> u64 {
         let known = further.and_then(|(at, _)| self.find(at));
         let new = match (known, further) {

@@ -1,4 +1,4 @@
-//! What an operation changes in a block, and what a transaction owns of it.
+//! An operation's changes of a block, and the parts of it that a transaction owns.
 //!
 //! An operation keeps *edits*, in order, with their bytes in one buffer of its own; they are
 //! carried out on the current image when it commits. A transaction keeps a *patch*: the set of
@@ -39,7 +39,7 @@ impl Edit {
         }
     }
 
-    /// Upper bound of the bytes that it takes in a record, besides what its block takes.
+    /// Upper bound of the bytes that it takes in a record, besides those of its block.
     pub(crate) fn log_bytes(&self) -> u64 {
         match *self {
             Edit::Bytes { len, .. } | Edit::Latest { len, .. } => u64::from(len) + RANGE_BYTES,
@@ -118,7 +118,7 @@ impl Patch {
     }
 
     /// Another transaction, which closed later, is laid first: where both have newest values, the
-    /// other's are the newer ones. Who writes there otherwise is never laid between the two.
+    /// other's are the newer ones. A transaction that writes there in another way is never laid between the two.
     pub(crate) fn give_up_to(&mut self, overtaker: &Patch) {
         if let (Some(mine), Some(theirs)) = (&mut self.latest, &overtaker.latest) {
             mine.subtract(theirs);
@@ -293,7 +293,7 @@ mod tests {
         ]
     }
 
-    /// Overtaken where both have newest values: the rest, and what the owner wrote itself, stays.
+    /// Overtaken where both have newest values: the rest, and the owner's own writes, stay.
     #[test]
     fn newest_values_are_given_up_to_an_overtaker_and_nothing_else() {
         let latest = |offset, len| Edit::Latest {
@@ -353,7 +353,7 @@ mod tests {
             for edit in &ours {
                 patch.take(edit);
                 let (mut a, mut b) = (uses(edit), uses(&theirs));
-                // Bits are told apart among themselves; else whole bytes count.
+                // Two edits of bits conflict by bit; else by whole bytes.
                 if bytes_only(edit) || bytes_only(&theirs) {
                     for run in [&mut a, &mut b] {
                         let end = (run.1 + run.2).div_ceil(8) * 8;

@@ -70,7 +70,7 @@ impl Journal {
 
     /// Writes zeros to data blocks that belong to the caller and that are not read yet: in every tree that a crash may
     /// leave they are free, or reads do not reach them. Durable when this returns, so that an operation
-    /// may let them be read then. What memory holds of an earlier life of the blocks is void.
+    /// may let them be read then. Content of an earlier life of the blocks in memory is void.
     ///
     /// # Errors
     /// [`Error::Logged`] if a block is among [`Journal::kept_from_place`]; then nothing was

@@ -1,12 +1,13 @@
-//! The policy of commits and checkpoints: when a transaction closes, when an operation waits, what is committed to make
-//! room, what a batch takes along, how long its leader waits for company, and when a checkpoint begins.
+//! The policy of commits and checkpoints: when a transaction closes, when an operation waits, which transactions are
+//! committed to make room, which ones a batch takes along, how long its leader waits for company, and when a checkpoint
+//! begins.
 //!
-//! Pure functions on counts: no lock, no clock, no device. What they decide is applied by `core` and `drive`. A wrong
+//! Pure functions on counts: no lock, no clock, no device. `core` and `drive` apply their decisions. A wrong
 //! decision costs time, never durability or order. Rules:
 //!
-//! * what is admitted is reserved, so that everything fits the log in any order;
+//! * admission reserves space, so that everything fits the log in any order;
 //! * a stream that holds little does not wait for one that holds much;
-//! * data stays in memory as long as the budget allows: what is removed or overwritten soon need never be written.
+//! * data stays in memory as long as the budget allows: data that is soon removed or overwritten need never be written.
 
 use crate::{TXN_DIRTY_BLOCKS_MIN, TXN_DIRTY_SHARE, TXN_PIPELINED_BLOCKS};
 
@@ -25,7 +26,7 @@ const CLOSED_LATE_FACTOR: u64 = 4;
 /// A stream that holds less than this part of the budget of uncommitted data (its reciprocal) may use the last part of it.
 const LITTLE_SHARE: u64 = 64;
 const SPARE_SHARE: u64 = 8;
-/// Without room, what holds this part of it (its reciprocal) is committed: a flush for less is a waste.
+/// Without room, transactions that hold this part of it (its reciprocal) are committed: a flush for less is a waste.
 const RELIEF_SHARE: u64 = 16;
 /// Log bytes of transactions that a batch takes along although its leader does not need them: writing them takes less time
 /// than a flush.
@@ -42,7 +43,7 @@ pub(crate) struct LogUse {
     pub(crate) blocks: u64,
     /// Blocks that no record occupies.
     pub(crate) free: u64,
-    /// Of these, blocks reserved for what is admitted.
+    /// Of these, blocks reserved for admitted operations.
     pub(crate) reserved: u64,
 }
 
@@ -119,7 +120,7 @@ impl DataUse {
     }
 }
 
-/// The heaviest of these, until they weigh `enough` together. What weighs nothing is left out.
+/// The heaviest of these, until they weigh `enough` together. Those of weight 0 are left out.
 pub(crate) fn heaviest<T: Ord + Copy>(
     weighed: impl Iterator<Item = (u64, T)>,
     enough: u64,
@@ -169,8 +170,8 @@ impl Along {
 /// threads that is 3 requests for each round of them, and with two or three of them none waits.
 const BESIDE_SHARE: u32 = 3;
 
-/// Whether a batch is sent while others are on their way: `here` threads want it, `crowd` threads commit lately. What is put
-/// off is sent at the latest when no other batch is on its way.
+/// Whether a batch is sent while others are on their way: `here` threads want it, `crowd` threads have committed lately. A
+/// batch that is put off is sent at the latest when no other batch is on its way.
 pub(crate) fn sends_beside(here: u32, crowd: u32) -> bool {
     here.saturating_mul(BESIDE_SHARE) >= crowd
 }

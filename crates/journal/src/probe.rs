@@ -1,5 +1,5 @@
-//! What the core decides, told to its watcher: see `trace`. Without the feature of that
-//! name a probe is nothing, and telling it costs nothing.
+//! Reports the core's decisions to its watcher: see `trace`. Without the feature of that
+//! name a probe is empty, and a report costs nothing.
 
 pub(crate) use crate::changes::OpName;
 use crate::changes::{OpChanges, Run};
@@ -71,7 +71,7 @@ pub(crate) enum Decision {
 }
 
 impl Probe {
-    /// A probe that tells `listener`.
+    /// A probe that calls `hears` with each decision.
     #[cfg(feature = "trace")]
     pub(crate) fn new(hears: impl Fn(Decision) + Send + Sync + 'static) -> Probe {
         let listener = Listener {

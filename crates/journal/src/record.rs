@@ -1,4 +1,4 @@
-//! Records: what one commit writes into the log, built and taken apart. The format is in `layout`,
+//! Records: one commit's bytes in the log, built and taken apart. The format is in `layout`,
 //! its codec in `codec::record`.
 
 use crate::codec::record::{
@@ -38,7 +38,7 @@ impl RecordWriter {
         (RECORD_HEADER_BYTES + self.body.len()) as u64
     }
 
-    /// For a record of about so many bytes.
+    /// A writer with capacity for a body of `bytes` bytes.
     pub(crate) fn new(bytes: usize) -> RecordWriter {
         RecordWriter {
             body: Vec::with_capacity(bytes),
@@ -193,7 +193,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// The entry that begins at `from`, as [`Entries::position`] told.
+    /// The entry that begins at `from`, a position from [`Entries::position`].
     pub(crate) fn at(bytes: &[u8], from: usize) -> Option<Entry> {
         Cursor::new(bytes, from as u64).entry().ok()
     }

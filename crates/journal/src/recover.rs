@@ -5,7 +5,7 @@
 //! 2. scan from the tail, reads only: the chain ends at the first invalid record or, past the
 //!    highest sequence that something valid proves durable, at the first record whose
 //!    covered blocks do not match;
-//! 3. flush: what was read may have come from a volatile cache (kill -9 is a cut whose caches
+//! 3. flush: the bytes read may have come from a volatile cache (kill -9 is a cut whose caches
 //!    survive);
 //! 4. write the verdict into the older header, under a new epoch; flush. From here on every
 //!    recovery accepts exactly these records, whatever else becomes valid;
@@ -90,7 +90,7 @@ pub enum HeaderState {
     Invalid,
 }
 
-/// What a recovery that goes on past damage had to give up; see `Journal::salvage`.
+/// The losses of a recovery that goes on past damage; see `Journal::salvage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvage {
     /// What was lost, in words.
@@ -108,7 +108,7 @@ pub(crate) struct Start {
     pub(crate) seq: u64,
 }
 
-/// Without a log there is nothing to recover: the device is what the last batch left.
+/// Without a log there is nothing to recover: the device has the state of the last batch.
 pub(crate) fn nothing() -> (Recovery, Start) {
     let start = Start {
         epoch: 1,
@@ -226,7 +226,7 @@ pub(crate) fn read_log(
     Ok(buf)
 }
 
-/// Whether the blocks of a covered run hold what its hash says.
+/// Whether the blocks of a covered run match its hash.
 pub(crate) fn covered_holds(
     device: &dyn BlockDevice,
     id: &Identity,
@@ -426,8 +426,8 @@ impl Recoverer<'_> {
         read_log(&**self.device, &self.region, pos, blocks)
     }
 
-    /// The valid record at `pos`, if it is the one expected there. What the first block claims only
-    /// tells how much to read: the medium may say something else when it is asked again.
+    /// The valid record at `pos`, if it is the one expected there. The first block's claim only
+    /// decides how much to read: a second read of the medium may return something else.
     fn record_at(
         &self,
         pos: u64,
@@ -464,7 +464,7 @@ impl Recoverer<'_> {
         }))
     }
 
-    /// The next record of the walk, which goes behind it.
+    /// The next record of the scan; the scan advances past it.
     fn next(&self, scan: &mut Scan) -> Result<Option<Held>> {
         if scan.room() == 0 {
             return Ok(None);
@@ -507,7 +507,7 @@ impl Recoverer<'_> {
         } else if !(header.clean && chain.is_empty())
             && let Some(later) = self.later_record(header, &scan)?
         {
-            let why = format!("record {later} behind it is valid");
+            let why = format!("record {later} after it is valid");
             if self.config.faults.replay_past_bad {
                 return Ok((chain, why));
             }
@@ -538,8 +538,8 @@ impl Recoverer<'_> {
         format!("log record {seq} at block {at} is damaged ({why}): the medium lost committed data")
     }
 
-    /// Sequence of a valid record behind the gap that ended the scan, if there is one in this lap. It may
-    /// reach over the tail: then a newer header is lost that gave that space free.
+    /// Sequence number of a valid record after the gap that ended the scan, if there is one in this lap. It may
+    /// reach over the tail: then a newer header, which freed that space, is lost.
     fn later_record(&self, header: &TailHeader, scan: &Scan) -> Result<Option<u64>> {
         let lap_end = scan.lap_end();
         let mut at = scan.pos + 1;
@@ -566,7 +566,7 @@ impl Recoverer<'_> {
         Ok(None)
     }
 
-    /// The first covered run whose blocks do not hold what the record says.
+    /// The first covered run whose blocks do not match the record.
     fn covered_mismatch(&self, record: &Record) -> Result<Option<BlockNo>> {
         for run in &record.covered {
             if !covered_holds(&**self.device, self.id, run)? {

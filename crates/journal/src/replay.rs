@@ -50,7 +50,7 @@ impl<'a> Made<'a> {
     }
 }
 
-/// What is left to be replayed of a chain: for each block its entries behind the newest revoke.
+/// The entries of a chain that must be replayed: for each block those after its newest revoke.
 pub(crate) struct Replay<'a> {
     device: &'a dyn BlockDevice,
     volume: &'a [u8; 16],
@@ -92,7 +92,7 @@ impl<'a> Replay<'a> {
         replay
     }
 
-    /// Leaves out what a block had up to its newest revoke; the record of that one counts as a whole.
+    /// Drops a block's entries up to its newest revoke; the revoke covers the whole record that it is in.
     fn drop_revoked(&mut self) {
         let mut kept = Vec::with_capacity(self.places.len());
         for places in self.places.chunk_by(|a, b| a.block == b.block) {
@@ -111,9 +111,9 @@ impl<'a> Replay<'a> {
         Entries::at(bytes, place.from as usize)
     }
 
-    /// Hands all blocks to `put`, in address order. `rotten` is told of metadata blocks that do
-    /// not lead to their logged checksums; they are left without a valid seal. Returns how many
-    /// blocks there were.
+    /// Hands all blocks to `put`, in address order, and to `rotten` the metadata blocks that do
+    /// not lead to their logged checksums; they are left without a valid seal. Returns the number
+    /// of blocks.
     pub(crate) fn run(
         &self,
         rotten: &mut dyn FnMut(BlockNo) -> Result<()>,

@@ -1,4 +1,4 @@
-//! A look at the medium beside whatever goes on: what lies at the homes of blocks, whatever is in memory.
+//! Reads the medium of a running journal: the blocks at their homes, whatever is in memory.
 //!
 //! A block that an operation, a transaction or the log still holds may be newer in memory than at home, or
 //! just be on its way there: it is passed over. Its checkpoint writes all of it. A block without holds equals its
@@ -10,7 +10,7 @@ use crate::handle::Journal;
 use crate::{Result, seal_holds};
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 
-/// Reads until damage is believed. One would do but for a block whose write began and ended around it.
+/// Reads before a block counts as damaged. One is not enough if the block is written during the read.
 const READS: usize = 3;
 
 /// What lies at the home of a metadata block.

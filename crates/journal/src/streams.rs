@@ -1,4 +1,4 @@
-//! What is counted of streams: what each did, and which of them became one (ccfs §3).
+//! Counts of streams: the activity of each, and which of them became one (ccfs §3).
 
 use crate::StreamId;
 pub use crate::changes::Together;
@@ -9,7 +9,7 @@ pub const MERGES_KEPT: usize = 256;
 /// Shortest commit interval: a shorter one is this one.
 pub const COMMIT_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// What a stream did since the journal was opened, or since the stream was last forgotten. A merge changes no count.
+/// Counts of a stream since the journal was opened, or since the stream was last forgotten. A merge changes no count.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StreamCounts {
     /// Operations that changed something.
@@ -17,7 +17,7 @@ pub struct StreamCounts {
     /// Commits that the stream asked for: syncs that found something uncommitted, and ends of its commit interval.
     pub commits: u64,
     /// Bytes of its operations that reached the device: its part of records, and data. Of a transaction of several
-    /// streams each has a part in proportion to what its operations changed.
+    /// streams each has a part in proportion to the changes of its operations.
     pub own_bytes: u64,
     /// Bytes of other streams that its commits had to take along.
     pub carried_bytes: u64,

@@ -1,6 +1,7 @@
-//! The background threads: the flusher commits what closed because it was full, the timekeeper commits
+//! The background threads: the flusher commits transactions that closed because they were full, the timekeeper commits
 //! streams whose commit interval has passed, the checkpointer keeps the log from filling. Without a log the
-//! acknowledger waits for what the flusher sent, so that the flusher sends the next meanwhile. They go when the journal is closed or its last handle dropped.
+//! acknowledger waits for the flusher's batch, so that the flusher sends the next one meanwhile. The threads end when the
+//! journal is closed or its last handle dropped.
 //!
 //! The timekeeper leaves transactions with much data to the flusher, so that a stream with little
 //! does not wait for one with much.
@@ -12,10 +13,10 @@ use crate::engine::Inner;
 use crate::sync::{MutexGuard, wait_timeout};
 use std::time::Duration;
 
-/// How often the checkpointer looks for work that it was not told of.
+/// How often the checkpointer looks for work without a signal.
 const WORKER_WAIT: Duration = Duration::from_millis(250);
 
-/// Commits what was closed because it was full, and what the timekeeper leaves.
+/// Commits transactions that closed because they were full, and those that the timekeeper leaves.
 pub(crate) fn flusher(inner: &Inner) {
     loop {
         let mut core = inner.core.lock();

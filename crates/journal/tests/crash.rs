@@ -123,7 +123,7 @@ fn fresh() -> SimDevice {
     SimDevice::from_image(sim.explorer().cut(usize::MAX).everything())
 }
 
-/// Reads what the registers mean; `None`: a block holds what nobody ever wrote there whole.
+/// Reads the registers' values. An error: a block holds content that no operation wrote there as a whole.
 fn observe(journal: &Journal) -> std::result::Result<State, String> {
     let mut state = State::default();
     for reg in 0..REGISTERS {
@@ -596,7 +596,7 @@ mutation!(
     replay_before_verdict
 );
 
-/// Three streams fill most of the log behind a checkpoint and are committed as one record,
+/// Three streams fill most of the log after a checkpoint and are committed as one record,
 /// which wraps into the space that the checkpoint freed.
 fn wrap_behind_a_checkpoint(faults: Faults) -> std::result::Result<u64, String> {
     let blocks = BLOCKS + 70;

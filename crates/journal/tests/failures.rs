@@ -1,5 +1,5 @@
-//! Devices that fail, logs that rot: errors are sticky, what was acknowledged survives, and
-//! whatever the log holds, opening gives a typed error or a prefix of what was done.
+//! Devices that fail, logs that rot: errors are sticky, acknowledged operations survive, and
+//! whatever the log holds, opening gives a typed error or a prefix of the operations.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -92,7 +92,7 @@ fn after(n: u64, skipped: &[u64]) -> [u64; SLOTS as usize] {
 
 /// What the workload saw of one planned failure.
 struct Seen {
-    /// Values put before the journal failed, but for the skipped ones.
+    /// Values put before the journal failed, without the skipped ones.
     put: u64,
     skipped: Vec<u64>,
     acknowledged: u64,

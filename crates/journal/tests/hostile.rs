@@ -224,8 +224,8 @@ fn a_region_that_does_not_fit_its_device_is_refused_and_a_cut_image_is_never_rep
     }
 }
 
-/// Nine values were acknowledged, 4 to 9 lie in the log. The last record may be taken for a torn
-/// one; any other loss has to be told.
+/// Nine values were acknowledged, 4 to 9 lie in the log. The last record may pass for a torn
+/// one; any other loss must be reported.
 #[test]
 fn one_bad_block_in_the_log_or_a_header_loses_nothing_silently() {
     let image = logged(9);
@@ -263,8 +263,8 @@ fn one_bad_block_in_the_log_or_a_header_loses_nothing_silently() {
 }
 
 /// The newer header rots after its checkpoint gave the space of the older tail to a record that
-/// is longer than what is left of the older tail's lap. The search for records behind the gap
-/// left it out for that, and the log passed for empty.
+/// is longer than the rest of the older tail's lap. Story: the search for records after the gap
+/// therefore left it out, and the log passed for empty.
 #[test]
 fn a_lost_header_is_noticed_by_a_record_that_reaches_over_the_older_tail() {
     let device = memory(&empty());
@@ -320,7 +320,7 @@ fn a_lost_header_is_noticed_by_a_record_that_reaches_over_the_older_tail() {
     let Err(Error::Corrupt { what }) = open(memory(&bytes)).map(|_| ()) else {
         panic!("an acknowledged record was forgotten");
     };
-    assert!(what.contains("behind it is valid"), "{what}");
+    assert!(what.contains("after it is valid"), "{what}");
 }
 
 /// Every block of the log claims to begin a record as long as the log: to hash them all takes
@@ -364,7 +364,7 @@ fn a_salvage_ends_the_log_at_a_malformed_record() {
     assert_eq!(count(&journal), 7);
 }
 
-/// What a run on a failing device came to: values begun, and the last one acknowledged.
+/// The result of a run on a failing device: values begun, and the last one acknowledged.
 fn work(journal: &Journal) -> (u64, u64) {
     let (mut put_last, mut acknowledged) = (0, 0);
     for value in 1..=12 {

@@ -1,4 +1,4 @@
-//! What a program does wrong concerns its own operation: the journal refuses that and goes on.
+//! An error of a program concerns its own operation: the journal refuses that one and goes on.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -88,7 +88,7 @@ fn an_operation_that_outgrows_its_credits_is_refused_and_nothing_else() {
     assert_eq!(byte(&journal, DATA + 5), 7);
 }
 
-/// Credits are what reaches the log: who writes the same bytes again does not pay again.
+/// Credits pay for bytes that reach the log: an operation that writes the same bytes again does not pay again.
 #[test]
 fn credits_that_suffice_are_enough_to_the_last_byte() {
     let (_device, journal) = fresh();
@@ -121,9 +121,9 @@ fn frees_are_charged_for_what_the_log_has_of_their_blocks() {
     journal.wait(ticket).unwrap();
 }
 
-/// Its own headers and log could be written, too; the next mount then found no journal.
+/// Story: an operation could write the journal's own headers and log; the next mount then found no journal.
 #[test]
-fn the_journals_own_blocks_and_those_of_nobody_are_refused() {
+fn the_journals_own_blocks_and_those_outside_of_the_device_are_refused() {
     let (device, journal) = fresh();
     put(&journal, DATA, 1);
     let block = Arc::new([9; BLOCK_SIZE]);
@@ -233,7 +233,7 @@ fn what_is_not_blank_is_never_formatted() {
     }
 }
 
-/// Nothing was committed at the interval unless somebody knew of `start_workers`.
+/// Story: nothing was committed at the interval unless the caller called `start_workers`.
 #[test]
 fn the_commit_interval_holds_without_further_ado() {
     let device = Arc::new(MemDevice::new(BLOCKS));

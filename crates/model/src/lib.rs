@@ -1,4 +1,4 @@
-//! Executable specifications: what the stack promises, as plain values that run.
+//! Executable specifications: the stack's promises, as plain values that run.
 //!
 //! - [`tree`]: the POSIX file tree that every operation is defined on;
 //! - [`op`]: operations as values with a one-line text form, run on the tree or on

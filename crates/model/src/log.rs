@@ -1,4 +1,4 @@
-//! The *logical log*: what a journal promises, as a value that runs.
+//! The *logical log*: the promise of a journal, as a value that runs.
 //!
 //! GoJournal §6.1 (figure 7) specifies a write-ahead log as a list of multiwrites and
 //! a lower bound of what is durable; a crash keeps any prefix not shorter than the bound. Here
@@ -35,8 +35,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// Contents of blocks by address. A block's life has a length of its own: bytes behind it are
-/// nobody's.
+/// Contents of blocks by address. A block's life has a length of its own: bytes past it have no
+/// meaning.
 pub type Image = BTreeMap<u64, Arc<[u8]>>;
 
 /// Width of a counter in bytes (little-endian).
@@ -288,7 +288,7 @@ struct Applied {
     at: usize,
 }
 
-/// What a sync that is called now makes durable: for each stream, so many operations.
+/// What a sync that is called now makes durable: for each stream, the least number of its operations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Promise {
     least: Vec<u32>,
@@ -382,7 +382,7 @@ pub struct Log {
 enum Mutation {
     #[default]
     None,
-    /// An operation survives without what it relates to.
+    /// An operation survives without the operations that it relates to.
     Unrelated,
     /// Additions relate.
     AddsRelate,
@@ -390,13 +390,13 @@ enum Mutation {
     SharedRelates,
     /// Bits of one byte relate.
     BitsAsBytes,
-    /// What was acknowledged may be lost.
+    /// Acknowledged operations may be lost.
     Unbound,
     /// A sync acknowledges all streams.
     BindsAll,
     /// A sync ignores the objects.
     IgnoresObjects,
-    /// What was not yet applied may be there.
+    /// Operations that were not yet applied may be there.
     Future,
     /// Latest bytes have the value of the last operation of the cut.
     LatestIsLast,

@@ -12,7 +12,7 @@ use steadfast_vfs::{
     RenameMode, Result, Seek, SetAttr, StatFs, SystemClock, Time, XattrMode,
 };
 
-/// A clock that stands still until it is told to move. Every part of a test that
+/// A clock that stands still until a test moves it. Every part of the test that
 /// holds a clone sees the same time.
 #[derive(Clone, Debug, Default)]
 pub struct TestClock {

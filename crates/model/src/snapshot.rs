@@ -1,4 +1,4 @@
-//! What can be observed of a file system, in one canonical form.
+//! The observable state of a file system, in one canonical form.
 //!
 //! A [`Snapshot`] maps every path to what is there. Two of them are equal if no
 //! program could tell the trees apart by names, attributes, contents and links
@@ -236,7 +236,7 @@ impl Tree {
         Snapshot::of_tree(self)
     }
 
-    /// Summary of what can be observed.
+    /// Summary of the observable state.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.snapshot().digest()

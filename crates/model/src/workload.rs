@@ -24,7 +24,7 @@ pub struct Shape {
     pub depth: u32,
     /// Largest offset and length of a write, in bytes.
     pub bytes_max: u64,
-    /// One operation in so many is an fsync, fdatasync or sync; 0: none.
+    /// One operation in this number is an fsync, fdatasync or sync; 0: none.
     pub sync_every: u64,
     /// Files are opened, used without a name, closed.
     pub handles: bool,

@@ -50,7 +50,7 @@ proptest! {
         prop_assert_eq!(tree.snapshot().diff(&observed, Observe::ALL).to_string(), "  (no difference)");
         prop_assert_eq!(&observed, &tree.snapshot());
         prop_assert_eq!(observed.digest(), tree.digest());
-        // What is closed and removed leaves nothing behind.
+        // A file that is closed and removed leaves nothing.
         for ino in handles.values() {
             fs.release(*ino);
         }

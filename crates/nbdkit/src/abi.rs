@@ -90,7 +90,7 @@ unsafe extern "C" {
     fn nbdkit_add_extent(extents: *mut c_void, offset: u64, length: u64, kind: u32) -> c_int;
 }
 
-/// Says what went wrong: on nbdkit's standard error, and as a number to the client.
+/// Reports an error: on nbdkit's standard error, and as a number to the client.
 fn report(failed: &Failed) {
     let text = failed.text.replace('\0', "");
     let Ok(text) = CString::new(text) else {

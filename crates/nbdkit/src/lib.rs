@@ -8,8 +8,8 @@
 //! ```
 //!
 //! `steadfast serve disk` starts it so. nbdkit checks that requests lie inside the disk, and answers
-//! those that do not. What it relies on here: requests come from any number of threads, a flush
-//! covers what was answered on all connections before it came; one with FUA is followed by a
+//! those that do not. Its assumptions here: requests come from any number of threads, a flush
+//! covers the requests answered on all connections before it came; a write with FUA is followed by a
 //! flush of the whole disk before it is answered.
 //!
 //! | module | job |

@@ -1,4 +1,4 @@
-//! The plugin without pointers: what nbdkit asks, in the order in which it asks.
+//! The plugin without pointers: nbdkit's requests, in the order in which they come.
 //!
 //! Settings come first; then the image is opened, alone, while nbdkit can still say that it
 //! was not; then it may go to the background, and clients come and go; at the end, when the last of
@@ -14,7 +14,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use steadfast_disk::{Full, Gone, Refusal, ServedDisk, Settings};
 
-/// An error number, and what to say.
+/// An error number, and its message.
 pub(crate) struct Failed {
     pub(crate) errno: i32,
     pub(crate) text: String,
@@ -57,8 +57,8 @@ impl Failed {
 
 static SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
 static SERVED: RwLock<Option<Arc<ServedDisk>>> = RwLock::new(None);
-/// Connections that are open. Held while the last one's end is acted on, so that nobody
-/// comes in between.
+/// Connections that are open. Locked while the end of the last one is handled, so that no connection
+/// opens meanwhile.
 static CLIENTS: Mutex<u64> = Mutex::new(0);
 static STATUS: Mutex<Option<File>> = Mutex::new(None);
 
@@ -154,7 +154,7 @@ pub(crate) fn cleanup() -> Result<()> {
     }
 }
 
-/// The last flush; tells how it went.
+/// Carries out the last flush, and returns its result.
 fn finish(served: &ServedDisk) -> Result<()> {
     if served.read_only() {
         tell("closed");
@@ -216,7 +216,7 @@ pub(crate) fn close() -> Result<()> {
     }
 }
 
-/// Smallest, preferred and largest request. What an epoch has no room for is refused where the
+/// Smallest, preferred and largest request. A request larger than an epoch is refused where the
 /// disk does not flush on its own.
 pub(crate) fn block_size() -> Result<[u32; 3]> {
     const BLOCK: u32 = 4096;

@@ -1,4 +1,4 @@
-//! Clients that speak NBD by hand: what they are promised, what they do wrong, and what is left when the
+//! Clients that speak NBD by hand: the promises to them, their errors, and the state after the
 //! server dies.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -170,14 +170,14 @@ fn garbage_is_no_request() {
         }
         let mut bytes: Vec<u8> = (0..rng.below(3000)).map(|_| rng.number() as u8).collect();
         if round % 4 == 0 {
-            // A good header of a request that is none, or that has less behind it than it says.
+            // A valid header of an unknown request, or of one whose data is shorter than the header says.
             let kind = 5 + rng.below(60) as u16;
             bytes.splice(
                 0..0,
                 header(rng.number() as u16, kind, rng.number(), 64 << 20),
             );
         }
-        // The server may have hung up already.
+        // The server may have closed the connection already.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
@@ -207,7 +207,7 @@ fn corner_47_where_epochs_wait_a_write_waits_for_another_clients_flush_or_is_ref
         other.flush();
         assert_eq!(waits.join().unwrap(), 0);
     });
-    // What is larger than an epoch is refused, whole.
+    // A request larger than an epoch is refused as a whole.
     let large = vec![3; (EPOCH as usize + 1) * 4096];
     assert_eq!(client.write(0, &large), ENOSPC);
     assert_eq!(client.stamp(0), 1);

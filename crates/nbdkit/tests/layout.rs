@@ -54,7 +54,7 @@ fn the_table_of_functions_is_laid_out_as_the_header_says() {
     assert!(compiled.status.success(), "{said}");
     let theirs = Command::new(dir.path().join("layout")).output().unwrap();
     let theirs = String::from_utf8(theirs.stdout).unwrap();
-    // A newer header may have more behind ours.
+    // A newer header may have more fields after ours.
     let fields = |text: &str| {
         text.split(',')
             .skip(1)

@@ -1,21 +1,22 @@
-//! Crash images: what a region may hold after a power cut at any point of a trace.
+//! Crash images: the states that a region may have after a power cut at any point of a trace.
 //!
 //! # Which cuts are looked at
 //!
-//! What a crash may leave after some events, it may also leave after some more, unless a fence has made a store durable or
-//! what the caller expects has changed. So the images of all cut points are those of the points just before a fence that
-//! makes something durable, just before a mark, and at the end. A caller whose expectation changes (a call has returned, the
-//! next one begins) sets a [mark](crate::Recorder::mark), and gets all images again that are possible after it.
+//! An image that a crash may leave after some events is also possible after more events, unless a fence has made a
+//! store durable or the caller's expectation has changed. So the images of all cut points are those of the points just
+//! before a fence that makes a store durable, just before a mark, and at the end. A caller whose expectation changes (a
+//! call has returned, the next one begins) sets a [mark](crate::Recorder::mark), and gets all images again that are
+//! possible after it.
 //!
 //! # Which images
 //!
 //! At a cut, every group of stores (see [`Model`]) contributes a prefix. If there are at most
 //! [`images_max`](Exploration::images_max) combinations, all are formed. Otherwise words that recovery never reads are kept
-//! together, and prefixes that differ in such words alone are taken as one. If that is still too many, a sample is formed:
+//! together, and prefixes that differ only in these are taken as one. If that is still too many, a sample is formed:
 //! nothing, everything, each line alone missing, each line alone present, everything up to each store, and seeded random
 //! combinations.
 //!
-//! An image is formed once between two marks. Images are told apart by 128 bits of XXH3 over the words that changed.
+//! An image is formed once between two marks. Images are distinguished by 128 bits of XXH3 over the words that changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -94,7 +95,7 @@ impl CrashImage<'_> {
         Region::with_words(self.words)
     }
 
-    /// A region with this content that records what recovery does to it.
+    /// A region with this content that records the stores of a recovery.
     #[must_use]
     pub fn recorded(&self) -> Region {
         Region::with_words(self.words).into_recorded()

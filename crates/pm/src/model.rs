@@ -27,7 +27,7 @@ pub enum Model {
     /// x86: the stores to one cache line become durable in order, those to different lines in any order.
     #[default]
     Line,
-    /// Each word on its own: what is left if lines can tear. Every image of [`Model::Line`] is one of this model.
+    /// Each word on its own, as if lines can tear. Every image of [`Model::Line`] is one of this model.
     Word,
     /// Caches survive a power cut: ordinary stores become durable in order, and need no write-back.
     Eadr,
@@ -54,7 +54,7 @@ pub(crate) struct Store {
     pub(crate) word: u64,
 }
 
-/// The medium after some events: what is durable, and what may be.
+/// The medium after some events: the durable words, and those that may be durable.
 pub(crate) struct Pending {
     model: Model,
     /// The words that a crash certainly leaves, unless a pending store replaces them.

@@ -151,7 +151,7 @@ fn device_too_small(path: &Path, bytes: u64, bytes_expected: u64) -> Error {
     }
 }
 
-/// Opens what is at `path`, and locks it.
+/// Opens the file or device at `path`, and locks it.
 fn open_locked(path: &Path, options: &OpenOptions) -> Result<LockedFile> {
     // Looked at before it is opened: opening a fifo would wait for its other end.
     let stat = rustix::fs::stat(path).map_err(failure("open", path))?;

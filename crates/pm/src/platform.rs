@@ -1,4 +1,4 @@
-//! What the system says of persistent memory: `/sys` and the kinds of file systems.
+//! The system's information on persistent memory: `/sys` and the kinds of file systems.
 
 use std::fs::{canonicalize, read_dir, read_to_string};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ pub(crate) fn dax_device(sys: &Path, number: u64) -> Option<DaxDevice> {
         |name: &str| -> Option<u64> { read_to_string(device.join(name)).ok()?.trim().parse().ok() };
     Some(DaxDevice {
         bytes: number("size")?,
-        // Kernels before 5.10 do not tell. They use the size of a large page unless told otherwise.
+        // Kernels before 5.10 do not report it. They use the size of a large page unless configured otherwise.
         unit: number("align").unwrap_or(2 << 20),
     })
 }

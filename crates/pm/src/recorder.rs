@@ -61,7 +61,7 @@ impl std::fmt::Display for Event {
     }
 }
 
-/// Records what happens to a [recorded](crate::Region::recorded) region.
+/// Records the events of a [recorded](crate::Region::recorded) region.
 pub struct Recorder {
     trace: Mutex<Trace>,
     /// A bit for each word: whether it was read.

@@ -101,14 +101,14 @@ impl Region {
         Region::in_memory(Mapping::with_words(words))
     }
 
-    /// Plain memory that holds `content`, padded with zeros to whole lines, and records what is done to it.
+    /// Plain memory that holds `content`, padded with zeros to whole lines, and records all events on it.
     #[must_use]
     #[allow(clippy::needless_pass_by_value)]
     pub fn recorded(content: Vec<u8>) -> Region {
         Region::with_content(&content).into_recorded()
     }
 
-    /// From now on, records what is done to a region of plain memory. Its present content counts as durable.
+    /// From now on, records all events on a region of plain memory. Its present content counts as durable.
     pub(crate) fn into_recorded(mut self) -> Region {
         let recorder = Recorder::new(self.snapshot());
         self.mode = Mode::Recorded(Box::new(recorder));
@@ -168,7 +168,7 @@ impl Region {
         }
     }
 
-    /// Forgets what was recorded, and takes everything stored so far as durable. Does nothing on other regions.
+    /// Forgets the recorded events, and takes everything stored so far as durable. Does nothing on other regions.
     pub fn restart_recorder(&self) {
         if let Mode::Recorded(recorder) = &self.mode {
             recorder.restart(|| self.snapshot());
@@ -200,7 +200,7 @@ impl Region {
         &self.mapping.words()[(at / WORD_BYTES) as usize]
     }
 
-    /// The word at `at`, which is a multiple of 8. What its writer stored before it is visible, too.
+    /// The word at `at`, which is a multiple of 8. Earlier stores of its writer are visible, too.
     ///
     /// # Panics
     /// If `at` is out of bounds or not aligned.
@@ -366,7 +366,7 @@ impl Region {
         }
     }
 
-    /// Orders what this thread did before it, made durable, before everything it does afterwards.
+    /// Makes this thread's earlier write-backs and non-temporal stores durable, before all its later stores.
     #[inline]
     pub fn fence(&self) {
         counts::fenced();

@@ -1,4 +1,4 @@
-//! What a trace does in vain, and what it forgets.
+//! Stores of a trace that are not made durable, and its redundant write-backs and fences.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -48,7 +48,7 @@ impl fmt::Display for Report {
             clean = false;
         }
         if clean {
-            f.write_str("nothing forgotten, nothing in vain")?;
+            f.write_str("nothing missing, nothing redundant")?;
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Trace {
                 Event::Data { .. } => thread.data.push(index),
                 Event::WriteBack { line: at } => {
                     let line = lines.entry(at).or_default();
-                    // What another thread wrote back and has not fenced, this one makes durable, too.
+                    // This fence also makes lines durable that another thread wrote back and has not fenced.
                     let others = line.written_back.iter().filter(|(_, by)| *by != number);
                     let others: HashSet<usize> = others.map(|(store, _)| *store).collect();
                     let own = |store: &usize| line.written_back.contains(&(*store, number));
@@ -173,7 +173,7 @@ mod tests {
         ]);
         assert!(clean.is_clean(), "{clean}");
         let clean = report(&[(data(0), 1), (FENCE, 1)]);
-        assert_eq!(clean.to_string(), "nothing forgotten, nothing in vain");
+        assert_eq!(clean.to_string(), "nothing missing, nothing redundant");
     }
 
     #[test]

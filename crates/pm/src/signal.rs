@@ -170,7 +170,7 @@ fn zeros(start: usize, bytes: usize, protection: c_int) -> bool {
     mapped != libc::MAP_FAILED
 }
 
-/// Does what would have been done without this module.
+/// Does the same as without this module.
 fn forward(signal: c_int, code: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let (handler, flags) = match FORMER.get() {
         Some(former) => (former.sa_sigaction, former.sa_flags),

@@ -1,10 +1,10 @@
-//! What a recorder has recorded: the words before, and the events.
+//! The result of a recorder: the words before, and the events.
 
 use std::fmt;
 
 use crate::recorder::Event;
 
-/// The words of a region at some time, and what happened to it afterwards.
+/// The words of a region at some time, and the events after it.
 ///
 /// A trace can be changed before it is explored: a test that leaves out a fence, by [`without`](Trace::without), shows that
 /// its checks would find that.

@@ -1,6 +1,6 @@
 //! Faults: a file that shrinks under its mapping marks its region as failed; other faults go where they went before.
 //!
-//! What ends a process happens in a child: this test, started again with the case in an environment variable.
+//! A case that ends a process runs in a child: this test, started again with the case in an environment variable.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, clippy::panic, unsafe_code)]
 

@@ -23,7 +23,7 @@
 //! # When the memory fails
 //!
 //! A region that has failed loses stores, and zeros are in the place of words. Each call looks at that at its end, and reports
-//! EIO: what it did may be lost, what it saw may be wrong. Nothing is changed any more.
+//! EIO: its changes may be lost, its reads may be wrong. Nothing is changed any more.
 
 use crate::error::Error;
 use crate::gate::{Gate, Passing};
@@ -53,7 +53,7 @@ pub struct PmFs {
 }
 
 impl PmFs {
-    /// Mounts the volume in `region`, and recovers it. `progress` is told how many parts of how many are done.
+    /// Mounts the volume in `region`, and recovers it. `progress` gets the parts done so far, and their number.
     ///
     /// # Errors
     /// See [`Error`].
@@ -163,14 +163,14 @@ impl PmFs {
         self.gate.pass().ok_or_else(gone)
     }
 
-    /// Runs a call that changes nothing. What it saw is there unless the memory failed.
+    /// Runs a call that changes nothing. Its reads are right unless the memory failed.
     fn look<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let seen = run();
         self.intact()?;
         seen
     }
 
-    /// Runs a change. What it did is durable unless the memory failed.
+    /// Runs a change. It is durable then, unless the memory failed.
     fn change<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let _passing = self.begin()?;
         let done = run();

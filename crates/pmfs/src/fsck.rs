@@ -1,6 +1,6 @@
 //! Checks a volume that is not mounted, and repairs it if asked to.
 //!
-//! A check is the look that a mount takes ([`crate::mount`]): what it finds, and what is right, is decided in one place. A check
+//! A check is the look that a mount takes ([`crate::mount`]): one place decides the findings, and the right state. A check
 //! stores nothing. A repair stores what a mount would, fences, then stores what puts damage right, and looks again until
 //! nothing is left. It loses nothing that can be reached: a name that cannot be is replaced, a directory page in a wrong
 //! place is moved; a name is only removed if it leads nowhere or if the inode can be reached by another. A cut in the middle
@@ -33,7 +33,7 @@ const ROUNDS_MAX: usize = 8;
 /// How to check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FsckOptions {
-    /// Put right what is found. Without it nothing is stored.
+    /// Repair the findings. Without it nothing is stored.
     pub repair: bool,
     /// Threads that look; one for each processor if it is 0.
     pub threads: usize,
@@ -50,7 +50,7 @@ pub struct FsckReport {
     pub findings: Vec<Finding>,
     /// How many there were of each kind, those that are not listed included.
     pub counts: BTreeMap<Problem, u64>,
-    /// What a repair has left, and how many of it. Empty if none was asked for.
+    /// The kinds and numbers of problems that a repair has left. Empty if no repair was requested.
     pub left: BTreeMap<Problem, u64>,
     /// Words that a repair stored.
     pub stored_words: u64,
@@ -101,7 +101,8 @@ fn of_kind(table: &Table, kind: FileKind) -> u64 {
     count
 }
 
-/// Checks the volume in `region`, and gives the region back. `progress` is told how many parts of how many are done; a repair begins anew with each look.
+/// Checks the volume in `region`, and gives the region back. `progress` gets the parts done so far, and their number; a
+/// repair begins anew with each look.
 ///
 /// # Errors
 /// There is no volume that this program can use, or a repair is asked for of a region that is read-only; [`Error::Memory`].

@@ -1,4 +1,4 @@
-//! Body of the fuzz target `pm`: what must hold whatever the words of a volume are. A violation is a panic. Behind the feature
+//! Body of the fuzz target `pm`: conditions that hold for any words of a volume. A violation is a panic. Behind the feature
 //! `fuzz`; no part of the public interface.
 //!
 //! The fuzzer's bytes are decisions: which words of a valid volume change, how, and whether the superblock is sealed again;

@@ -11,7 +11,7 @@
 //! volume or the new one. The last chunk may have been cut short: the descriptors of its missing pages have been there from
 //! the start, as zeros.
 //!
-//! The volume need not be recovered before: nothing of what it holds is touched.
+//! The volume need not be recovered before: growing touches none of its content.
 
 use crate::error::Error;
 use crate::layout::{Geometry, PAGE_BYTES, REGION_BYTES_MAX};
@@ -28,8 +28,8 @@ pub struct Grown {
     pub after: Superblock,
 }
 
-/// Makes the volume in `region` as long as the region. `progress` is told how many of the new chunks are done. It can be cut
-/// anywhere and started again.
+/// Makes the volume in `region` as long as the region. `progress` gets the number of new chunks done so far. A cut may
+/// come anywhere; then it can be started again.
 ///
 /// # Errors
 /// There is no volume that this program can use, or the region is read-only; [`Error::Memory`].
@@ -63,14 +63,14 @@ pub fn grow(region: &Region, progress: &mut dyn FnMut(u64, u64)) -> Result<Grown
     Ok(Grown { before, after })
 }
 
-/// The volume when it fills a region of so many bytes; as it is if it cannot be longer.
+/// The volume that fills a region of `bytes` bytes; `old` if it cannot be longer.
 fn longer(old: &Superblock, bytes: u64) -> Superblock {
     let wanted = Geometry {
         pages: bytes.min(REGION_BYTES_MAX) / PAGE_BYTES,
         ..old.geometry
     };
     let fitting = wanted.checked().or_else(|| {
-        // So many chunks would have more inodes than there are numbers.
+        // This number of chunks would have more inodes than there are inode numbers.
         let chunks = u64::from(u32::MAX - 1) / wanted.chunk_inodes;
         let fewer = Geometry {
             pages: chunks * wanted.chunk_pages,

@@ -1,7 +1,7 @@
-//! Looks at a volume that is not mounted, for tools: what it is and how full, single objects as their words say, and the map of
-//! all pages. Stores nothing. Every structure has public fields, so that a tool prints it as it likes.
+//! Inspects a volume that is not mounted, for tools: its parameters and use, single objects as their words say, and the
+//! map of all pages. Stores nothing. Every structure has public fields, so that a tool prints it as it likes.
 //!
-//! Objects are told as they lie there, whatever they say; [`info`] and [`Inspector::map`] tell what a mount would make of them.
+//! Objects are reported as stored, valid or not; [`info`] and [`Inspector::map`] report how a mount would read them.
 
 use crate::error::Error;
 use crate::fsck::{Problem, Severity};
@@ -178,10 +178,10 @@ pub struct MapRun {
     pub what: PageUse,
 }
 
-/// Tells what the volume in `region` is and how full. Looks at all of it.
+/// Reports the parameters and the use of the volume in `region`. Looks at all of it.
 ///
 /// # Errors
-/// As for a mount, but a damaged volume is told about.
+/// As for a mount, but damage is no error: it is reported.
 pub fn info(
     region: Region,
     threads: usize,
@@ -332,7 +332,7 @@ impl Inspector {
         })
     }
 
-    /// Calls `tell` with what each page is used for, in order, in runs. Looks at the whole volume first.
+    /// Calls `tell` with the use of each page, in order, in runs. Looks at the whole volume first.
     ///
     /// # Errors
     /// [`Error::Memory`].

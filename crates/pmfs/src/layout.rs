@@ -1,4 +1,4 @@
-//! The bytes of a volume on persistent memory: where each object lies and what its words mean.
+//! The bytes of a volume on persistent memory: the place of each object and the meaning of its words.
 //!
 //! Everything is little-endian and made of words of 8 bytes. A cache line has 8 of them. The order in which words become
 //! durable is the subject of [`crate::state`]; this module only names them.
@@ -173,7 +173,7 @@ pub mod slot {
     pub const CONT: u64 = 8;
 }
 
-/// An inode of one generation: what slots and descriptors name.
+/// An inode of one generation, which slots and descriptors name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InodeRef {
     /// Number, from 1.
@@ -655,7 +655,7 @@ impl Geometry {
     }
 }
 
-/// A time as it is stored, from seconds and nanoseconds; what does not fit becomes the nearest that does.
+/// A time as it is stored, from seconds and nanoseconds; one that does not fit becomes the nearest that does.
 #[must_use]
 pub fn time_word(secs: i64, nanos: u32) -> u64 {
     let exact = i128::from(secs) * 1_000_000_000 + i128::from(nanos);

@@ -2,13 +2,13 @@
 //!
 //! Order (each step is durable before the next):
 //!
-//! 1. What the first two pages hold is destroyed. From now on there is no volume.
+//! 1. The content of the first two pages is destroyed. From now on there is no volume.
 //! 2. The tables of all chunks are zeroed, by non-temporal stores: no inode of an older volume is alive, and no descriptor or
 //!    name of it can come alive, because every generation starts again below any that it names.
 //! 3. The root directory is born, with generation 1.
 //! 4. The copy of the superblock is stored, then the superblock.
 //!
-//! So an interrupted run leaves no volume, or a whole one. Pages for data are not touched: nothing refers to what they hold.
+//! So an interrupted run leaves no volume, or a whole one. Pages for data are not touched: nothing refers to their content.
 
 use crate::error::Error;
 use crate::layout::{
@@ -52,7 +52,8 @@ impl Default for MkfsOptions {
     }
 }
 
-/// Makes a volume that fills `region`. What was in it is lost. `progress` is told how many chunks of how many are done.
+/// Makes a volume that fills `region`; its old content is lost. `progress` gets the chunks done so far, and their
+/// number.
 ///
 /// # Errors
 /// [`Error::Size`], [`Error::Option`] and [`Error::Random`] before anything is stored; [`Error::Memory`].

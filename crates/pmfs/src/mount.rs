@@ -1,6 +1,6 @@
 //! Mounting: from the words of a region to indexes, link counts and free space.
 //!
-//! # What a mount for writing does
+//! # Steps of a mount for writing
 //!
 //! 1. It reads the superblock ([`crate::superblock`]).
 //! 2. It looks at everything (`scan`). Nothing is stored yet.
@@ -13,7 +13,7 @@
 //!
 //! A cut in any step leaves a volume that the next mount recovers to the same tree.
 //!
-//! # What is refused
+//! # Refusals
 //!
 //! Whatever a region says, a mount ends, and without a panic. Findings that are notes or minor ([`Problem`]) are no obstacle.
 //! *Damage*, which no crash leaves, is: a mount for writing would build on a guess. A read-only mount leaves damaged objects
@@ -76,7 +76,7 @@ pub struct MountReport {
     pub superblock_damage: [Option<String>; 2],
 }
 
-/// Mounts the volume in `region`. `progress` is told how many parts of how many are done.
+/// Mounts the volume in `region`. `progress` gets the parts done so far, and their number.
 ///
 /// # Errors
 /// There is no volume that this program can use, or it is damaged and not mounted read-only; [`Error::Memory`].

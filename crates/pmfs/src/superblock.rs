@@ -1,4 +1,4 @@
-//! The superblock: what a volume is, in two copies, and hints that change with each mount.
+//! The superblock: the parameters of a volume, in two copies, and hints that change with each mount.
 //!
 //! Promise: nothing in a superblock is believed before its checksum and its geometry were checked against the region, so
 //! a holder of a [`Superblock`] may compute addresses with its geometry. The first copy that is valid counts.
@@ -50,7 +50,7 @@ pub struct Found {
     pub superblock: Superblock,
     /// Hints.
     pub hints: Hints,
-    /// What is wrong with the superblock and with its copy. Both differ during growth only.
+    /// The defects of the superblock and of its copy. Both differ during growth only.
     pub damage: [Option<String>; 2],
     /// Both are valid, and say different things.
     pub differ: bool,
@@ -179,14 +179,14 @@ fn checksum(word: impl Fn(u64) -> u64) -> u64 {
     hash.digest()
 }
 
-/// Gives a copy the checksum of what it says.
+/// Gives a copy the checksum of its content.
 #[cfg(feature = "fuzz")]
 pub(crate) fn reseal(region: &Region, page: Page) {
     let sum = checksum(|at| region.load(page.at() + at));
     region.store(page.at() + field::CHECKSUM, sum);
 }
 
-/// Stores one copy and makes it durable. What it refers to must be durable before.
+/// Stores one copy and makes it durable. The objects that it refers to must be durable before.
 pub(crate) fn store(region: &Region, page: Page, superblock: &Superblock) {
     for (at, word) in (page.at()..).step_by(8).zip(words(superblock)) {
         region.store(at, word);

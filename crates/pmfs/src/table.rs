@@ -1,4 +1,4 @@
-//! The inodes of a mounted volume: what is known of each beside what the medium says.
+//! The inodes of a mounted volume: the state of each in memory, besides the words on the medium.
 //!
 //! Promise: a number has one place, and at most one inode lives there at a time. It does so from its birth, or from the mount,
 //! until the inode is free again. Attributes are not kept here: the inode on the medium has them, one line away. What is
@@ -45,7 +45,7 @@ impl Home {
 pub struct Node<'t> {
     /// Number and generation.
     pub inode: InodeRef,
-    /// What it is. Counts where the medium says something else: a read-only mount leaves damage as it is.
+    /// Its kind. Counts where the medium has another one: a read-only mount leaves damage as it is.
     pub kind: FileKind,
     /// Its size or its target is damaged, so nothing can be read or changed. Only in a read-only mount.
     pub damaged: bool,

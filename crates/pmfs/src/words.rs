@@ -1,4 +1,4 @@
-//! What can be looked at word by word: a bare region, and the medium of a mounted volume.
+//! Memory that can be read word by word: a bare region, and the medium of a mounted volume.
 
 use steadfast_pm::Region;
 

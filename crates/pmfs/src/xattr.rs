@@ -76,7 +76,7 @@ struct Record<'a> {
     value: &'a [u8],
 }
 
-/// Takes a record from the start of `bytes`; returns it with what follows.
+/// Takes a record from the start of `bytes`; returns it with the rest.
 fn take(bytes: &[u8]) -> std::result::Result<(Record<'_>, &[u8]), BadAttributes> {
     let (&code, rest) = bytes.split_first().ok_or(BadAttributes::Short)?;
     let (name, rest) = match usize::from(code).checked_sub(FIRST_PREFIX.into()) {

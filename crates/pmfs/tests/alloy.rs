@@ -11,7 +11,7 @@ const MODEL: &str = concat!(
     "/../../proofs/alloy/transitions.als"
 );
 
-/// A transition in words: object, states before and after, what it needs, function.
+/// A transition in words: object, states before and after, conditions, function.
 type Row = (String, [String; 4], BTreeSet<[String; 3]>, String);
 
 fn code(row: &Transition) -> Row {

@@ -1,8 +1,8 @@
 //! Programs that break the order of stores do not compile, and the messages say why.
 //!
 //! Each program in `compile_fail` is a few lines that a developer could write, most of them a plan that looks right and that a
-//! crash breaks. Its first lines say what goes wrong; the compiler's message is next to it. `compile_pass` has the same steps in
-//! the right order: what fails here fails for its order, and not because a name has changed.
+//! crash breaks. Its first lines describe the error; the compiler's message is next to it. `compile_pass` has the same steps in
+//! the right order: a program here fails for its order, and not because a name has changed.
 //!
 //! | rule | programs |
 //! |---|---|

@@ -1,5 +1,5 @@
 //! The code issues the plans that were searched: the stores of each call, in groups between fences, are those of
-//! `proofs/pmcheck/plans.txt`. Nothing is written back in vain, nothing is forgotten, and a call that fails stores nothing.
+//! `proofs/pmcheck/plans.txt`. No write-back is redundant or missing, and a call that fails stores nothing.
 #![allow(missing_docs, unreachable_pub, dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

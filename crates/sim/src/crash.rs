@@ -8,7 +8,7 @@
 //! 2. every block on its own: nothing but tears is left out;
 //! 3. every write request on its own, with overlapping ones in either order.
 //!
-//! What that leaves out is sampled with a seed: losses of single writes and all others,
+//! Further cases are sampled with a seed: losses of single writes and all others,
 //! prefixes, random subsets, and torn blocks among each of them.
 
 use crate::BlockMap;
@@ -37,7 +37,7 @@ pub struct Limits {
     pub sampled: usize,
     /// Whether sectors of one block may have different fates.
     pub tears: bool,
-    /// Decides what is sampled, together with the position of the cut.
+    /// Decides the samples, together with the position of the cut.
     pub seed: u64,
 }
 
@@ -111,7 +111,7 @@ impl CrashImage {
         self.position
     }
 
-    /// The contents now, with what was written since the cut.
+    /// The contents now, with the writes since the cut.
     #[must_use]
     pub fn image(&self) -> Image {
         self.view

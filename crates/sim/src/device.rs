@@ -1,6 +1,6 @@
 //! The simulated device itself: contents as its cache shows them, and the trace.
 //!
-//! What is durable is not kept here; [`Explorer`] derives it from the trace. A request is
+//! The durable state is not kept here; [`Explorer`] derives it from the trace. A request is
 //! one step under the lock for its contents and one for its return, with the caller's hook
 //! in between and no lock held there, so that a scheduler can interleave requests: a write
 //! that another thread's flush overtakes is in the trace, but not covered by that flush.
@@ -17,7 +17,7 @@ use steadfast_block::{
     check_count, check_range, check_segments, check_writes,
 };
 
-/// What reads of discarded blocks return here: the contract promises nothing, so neither
+/// The content of discarded blocks here: the contract promises nothing, so neither
 /// zeros nor the old bytes.
 static DISCARDED: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0xA5; BLOCK_SIZE]));
 
@@ -26,7 +26,7 @@ static DISCARDED: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0xA5; BLOCK_
 pub enum Phase {
     /// The request was made and has had no effect yet.
     Submitted,
-    /// It has had its effect (a flush: has been told what to cover), but did not return.
+    /// It has had its effect (a flush: the writes that it covers are fixed), but did not return.
     InFlight,
 }
 
@@ -178,7 +178,7 @@ impl SimDevice {
         }
     }
 
-    /// The contents as the cache shows them: what a clean shutdown would leave.
+    /// The contents as the cache shows them, as after a clean shutdown.
     #[must_use]
     pub fn image(&self) -> Image {
         self.state().view.flatten()
@@ -278,7 +278,7 @@ impl SimDevice {
         failure.map_or(Ok(()), Err)
     }
 
-    /// What a failed write leaves: all old, all new, or some sectors of each.
+    /// The blocks after a failed write: all old, all new, or some sectors of each.
     fn mixture(&self, at: BlockNo, new: &[Arc<Block>]) -> Arc<[Arc<Block>]> {
         let state = self.state();
         let mut rng = Rng::new(self.seed.load(Relaxed), state.trace.len() as u64);

@@ -146,7 +146,7 @@ impl Explorer {
         }
     }
 
-    /// Makes the covered writes durable. What they replaced cannot come back.
+    /// Makes the covered writes durable. The content that they replaced cannot come back.
     fn flush(&mut self, began: usize, in_flight: &[usize]) {
         let covered = |p: &Pending| !p.doubtful && p.write < began && !in_flight.contains(&p.write);
         if self.pending.iter().all(covered) {
@@ -205,7 +205,7 @@ impl Explorer {
     }
 }
 
-/// The moment of a power cut: what is durable, and what may or may not have survived.
+/// The moment of a power cut: the durable writes, and those that may or may not have survived.
 pub struct Cut {
     pub(crate) position: usize,
     pub(crate) durable: Image,
@@ -285,7 +285,7 @@ impl Cut {
         &self.marks[..self.marks_passed]
     }
 
-    /// What every image has in common: the contents without any pending write.
+    /// The common part of all images: the contents without any pending write.
     #[must_use]
     pub fn durable(&self) -> &Image {
         &self.durable

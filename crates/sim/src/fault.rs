@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use steadfast_block::{BlockNo, DeviceOp};
 
-/// A failure to come: when, of what, and whether it lasts. Without more said, it happens
+/// A failure to come: when, of which operation, and whether it lasts. By default, it happens
 /// once and the system's error is `EIO`.
 ///
 /// * A failed read leaves garbage in the buffer.

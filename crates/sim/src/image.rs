@@ -127,7 +127,7 @@ impl Image {
     }
 
     /// A hash of the contents: equal for equal contents, and different for different ones
-    /// but for collisions of a 128-bit hash. O(1).
+    /// except for collisions of a 128-bit hash. O(1).
     #[must_use]
     pub fn fingerprint(&self) -> u128 {
         self.fingerprint
@@ -179,7 +179,7 @@ impl std::fmt::Debug for Image {
 }
 
 impl Node {
-    /// Returns the hash of what was there.
+    /// Returns the hash of the old block.
     fn set(&mut self, height: u32, at: u64, block: Option<Stored>) -> u128 {
         if let Node::Empty = self {
             *self = match height {

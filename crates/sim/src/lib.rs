@@ -6,7 +6,7 @@
 //! leave. A crash image is a device itself, or becomes a new [`SimDevice`], whose own trace
 //! can be cut again (a power cut during recovery).
 //!
-//! What may be left by a cut, for each 512-byte sector on its own:
+//! The states that a cut may leave, for each 512-byte sector on its own:
 //!
 //! * its *durable* value: the newest one written before a flush was called that has
 //!   completed without error, or
@@ -42,7 +42,7 @@
 //! ```
 //!
 //! Cheap by construction: contents are shared blocks; the durable state is a persistent
-//! tree that advances with the cut; an image is that tree plus a small map of what
+//! tree that advances with the cut; an image is that tree plus a small map of the writes that
 //! survived. Opening one copies nothing.
 //!
 //! Neighbours: only `steadfast-block` below; the crash harness and the journal's tests

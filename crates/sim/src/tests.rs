@@ -1,4 +1,4 @@
-//! Tests of the simulated device: that it produces what a power cut may leave, all of it
+//! Tests of the simulated device: that it produces the states that a power cut may leave, all of them
 //! and nothing else.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -178,7 +178,7 @@ fn corner_16_only_sectors_that_differ_are_told_apart() {
     sim.write(BlockNo(0), &[&block]).unwrap();
     let mut explorer = sim.explorer();
     assert_eq!(explorer.cut(1).images(&Limits::default()).count(), 4);
-    // A write of what is there already changes nothing.
+    // A write of the same content changes nothing.
     sim.flush().unwrap();
     sim.write(BlockNo(0), &[&block]).unwrap();
     let mut explorer = sim.explorer();

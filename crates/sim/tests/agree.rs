@@ -11,7 +11,7 @@ const BLOCKS: u64 = 64;
 
 #[derive(Clone, Debug)]
 enum Request {
-    /// Segments of so many blocks, filled from the seed; aligned in memory or not.
+    /// Segments of these numbers of blocks, filled from the seed; aligned in memory or not.
     Write {
         at: u64,
         segments: Vec<usize>,
@@ -23,8 +23,8 @@ enum Request {
         blocks: usize,
         aligned: bool,
     },
-    /// Parts of one batch: so many blocks left out, then segments of so many blocks; given to
-    /// the device in another order.
+    /// Parts of one batch: the number of blocks left out, then segments of these numbers of blocks; given
+    /// to the device in another order.
     Scatter {
         parts: Vec<(u64, Vec<usize>)>,
         order: usize,
@@ -84,7 +84,7 @@ impl Buffer {
     }
 }
 
-/// Buffers of so many blocks each, with contents that depend on `fill`.
+/// Buffers of these numbers of blocks, with contents that depend on `fill`.
 fn filled(segments: &[usize], fill: &mut u64, aligned: bool) -> Vec<Buffer> {
     let filled = segments.iter().map(|blocks| {
         let mut buffer = Buffer::new(*blocks, aligned);

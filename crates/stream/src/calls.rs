@@ -15,19 +15,19 @@ use crate::wire::{
 /// Longest reason that a server gives.
 const REASON_BYTES_MAX: usize = 4 << 10;
 
-/// What moves into a stream.
+/// What is moved into a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
     /// The calling thread alone.
     Thread,
-    /// The calling process, but for threads that have set their own.
+    /// The calling process, except for threads that have set their own stream.
     Process,
     /// Another process, by its number as the *server* sees it.
     Pid(u32),
 }
 
-/// What a stream is told beside its name. By default, a stream that is there stays as it is, and a new one commits at a
-/// sync and at the volume's commit interval.
+/// Settings of a stream. By default, an existing stream keeps its settings, and a new one commits at a sync and at the
+/// volume's commit interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
     /// Whether fsync(2) and its like return at once. They still commit for users that do not own the stream.
@@ -164,7 +164,7 @@ fn move_into(path: &Path, who: Who, mut message: Message) -> Result<()> {
     })
 }
 
-/// Moves a thread or process into the stream of this name, which is made if its user has none. What it did before stays in
+/// Moves a thread or process into the stream of this name, which is made if its user has none. Its earlier operations stay in
 /// the stream where it did it.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Why a request about streams failed, in words that say what to do.
+//! Why a request about streams failed, in words that name a remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,15 @@
 //! Streams of a mounted Steadfast volume, for programs (ccfs §3.2, §3.5).
 //!
 //! After a crash, a volume of the contract `ordered` shows, for each *stream*, the result of a prefix of its operations. Two
-//! streams have no order between them, unless they changed related things: a sync in one does not write what the other did.
+//! streams have no order between them, unless they changed related things: a sync in one does not write the other's changes.
 //! Every process belongs to one stream. The default stream is the volume's own.
 //!
 //! The functions take the path of any file or directory of the mount. [`set`] makes a stream, if there is none of that name,
 //! and moves a thread or a process into it. A name belongs to a user and a mount: two users may have a stream of one name.
 //! A stream ends with its last process, when nothing of it is uncommitted.
 //!
-//! What differs from the paper: a new thread starts with the stream of its *process*, and a child process gets its parent's
-//! stream at the child's first change, not at fork. What is as there: reads relate nothing. A program that reads what another
+//! Differences from the paper: a new thread starts with the stream of its *process*, and a child process gets its parent's
+//! stream at the child's first change, not at fork. As in the paper, reads relate nothing. A program that reads what another
 //! stream has not committed, and acts on it, may survive a crash without it.
 //!
 //! ```no_run
@@ -19,7 +19,7 @@
 //! let volume = "/mnt/volume".as_ref();
 //! let settings = Settings { ignore_fsync: Some(true), ..Settings::default() };
 //! steadfast_stream::set(volume, Who::Process, "mail", &settings)?;
-//! // From here on, fsync(2) returns at once; what this process does survives a crash in its order.
+//! // From here on, fsync(2) returns at once; this process's operations survive a crash in their order.
 //! steadfast_stream::sync_own(volume)?; // And now it is durable.
 //! # Ok(())
 //! # }

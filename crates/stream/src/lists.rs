@@ -242,7 +242,7 @@ pub fn show(path: &Path, pid: u32) -> Result<Shown> {
         .ok_or_else(|| Error::answer(path, what))
 }
 
-/// What the caller's streams did since the mount, the default stream among them; for root all.
+/// Counts of the caller's streams since the mount, the default stream among them; for root all.
 ///
 /// # Errors
 /// As for [`list`].
@@ -293,7 +293,7 @@ fn partner(number: &str, user: &str, name: &str) -> Option<Partner> {
 /// The newest merges, oldest first.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] unless the caller is root or the user that mounted: paths are told. Else as for [`list`].
+/// [`Error::NotPermitted`] unless the caller is root or the user that mounted: paths are private. Else as for [`list`].
 pub fn merges(path: &Path) -> Result<Vec<Merge>> {
     listed(path, XATTR_MERGES, "merges of streams", |fields| {
         let [

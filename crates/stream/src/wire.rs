@@ -1,4 +1,4 @@
-//! What the library and the server say to each other, for both of them.
+//! The messages between the library and the server, for both of them.
 //!
 //! A request or an answer about one stream is a [`Message`]: the argument of an ioctl(2) on any file of the mount, and the
 //! value of an extended attribute. An ioctl suits a C program; an attribute suits a program without `unsafe`. Lists are the values of attributes: lines of fields with
@@ -23,7 +23,7 @@ const NAME_AT: usize = 32;
 
 /// Longest value of an attribute that carries a list.
 pub const PAGE_BYTES_MAX: usize = 60 << 10;
-/// The first field of a page's last line, if there is another page; the second says what to ask for.
+/// The first field of a page's last line, if there is another page; the second names that page.
 pub const NEXT: &str = "next";
 
 /// The number of bytes of a message, where an ioctl's number has them.
@@ -52,7 +52,7 @@ pub const XATTR_SYNC: &str = "system.steadfast.stream.sync";
 pub const XATTR_SHOW: &str = "system.steadfast.stream.show";
 /// Read, with a dot and a number to begin with: a page of streams.
 pub const XATTR_LIST: &str = "system.steadfast.stream.list";
-/// Read, with a dot and a number to begin with: a page of what streams did.
+/// Read, with a dot and a number to begin with: a page of the streams' counts.
 pub const XATTR_STATS: &str = "system.steadfast.stream.stats";
 /// Read, with a dot and how many to leave out: a page of merges.
 pub const XATTR_MERGES: &str = "system.steadfast.stream.merges";

@@ -1,4 +1,4 @@
-//! The C header says what the library says, and compiles as C and as C++.
+//! The C header agrees with the library, and compiles as C and as C++.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::path::Path;

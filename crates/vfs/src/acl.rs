@@ -1,4 +1,4 @@
-//! POSIX access control lists: what they are, what rights they give, and the two forms that they have:
+//! POSIX access control lists: their entries, the rights that they give, and their two forms:
 //! values of [`XATTR_ACCESS`] and [`XATTR_DEFAULT`], which programs and the kernel exchange, and the shorter
 //! one that file systems store ([`Acl::to_stored`]).
 //!
@@ -21,7 +21,7 @@ const ENTRY: usize = 8;
 /// The id of entries that have none.
 const NO_ID: u32 = u32::MAX;
 
-/// Whom an entry is about.
+/// The users or groups that an entry applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Who {
     /// The owner.
@@ -85,7 +85,7 @@ impl Who {
 /// One entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Entry {
-    /// Whom it is about.
+    /// The users or groups that it applies to.
     pub who: Who,
     /// Read (4), write (2), execute or search (1).
     pub perm: u8,

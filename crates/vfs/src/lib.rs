@@ -1,4 +1,4 @@
-//! What a file system offers, and what a front end may ask of it.
+//! The interface between file systems and front ends.
 //!
 //! [`FileSystem`] is inode-based with POSIX semantics. Front ends (FUSE, NFS) and
 //! library users call it; they own no storage logic. Every call names its
@@ -10,7 +10,7 @@
 //!
 //! /// Makes a file durable under its name, with its content or not at all. Works on any file system.
 //! fn publish(fs: &dyn FileSystem, name: &[u8], content: &[u8]) -> Result<()> {
-//!     // What is done in one stream survives a crash in its order.
+//!     // The operations of one stream survive a crash in their order.
 //!     let me = Caller { stream: Stream(7), ..Caller::root() };
 //!     let node = NewNode { kind: FileKind::Regular, perm: 0o644, rdev: 0 };
 //!     let file = fs.mknod(&me, fs.root(), b"new", &node)?.ino;
@@ -251,7 +251,7 @@ pub enum RenameMode {
     /// Swap source and target atomically (`RENAME_EXCHANGE`).
     Exchange,
     /// Replace the target if there is one, and leave a *whiteout*, the character device 0, under the source's
-    /// name, in one atomic operation (`RENAME_WHITEOUT`): union file systems hide what is below so.
+    /// name, in one atomic operation (`RENAME_WHITEOUT`): union file systems hide lower files with it.
     Whiteout,
     /// The same, but fail with EEXIST if there is a target.
     WhiteoutNoReplace,
@@ -320,10 +320,10 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// What one of several callers that sync together wants durable ([`FileSystem::fsync_together`]).
+/// The request of one of several callers that sync together ([`FileSystem::fsync_together`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Wanted {
-    /// The stream of what it did.
+    /// The stream of its operations.
     pub stream: Stream,
     /// The inode, as for `fsync`.
     pub ino: Ino,
@@ -331,7 +331,7 @@ pub struct Wanted {
     pub data_only: bool,
 }
 
-/// [`FileSystem::fsync_together`] one after the other. What was done to an inode that is gone is durable with everything else:
+/// [`FileSystem::fsync_together`] one after the other. Changes of an inode that is gone are durable with everything else:
 /// its stream cannot be named without it.
 ///
 /// # Errors
@@ -367,7 +367,7 @@ pub struct StatFs {
     pub name_max: u32,
 }
 
-/// What is made durable before a file system goes down ([`FileSystem::shutdown`]).
+/// The changes that are made durable before a file system goes down ([`FileSystem::shutdown`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shutdown {
     /// Everything, at its place: nothing is left to recover.
@@ -439,7 +439,7 @@ pub trait FileSystem: Send + Sync {
     /// Reads up to `buf.len()` bytes at `offset`; returns how many (short only at the end).
     fn read(&self, caller: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
     /// Runs `look`, whose calls of this file system change nothing, without waiting for the device. Returns whether all
-    /// that it asked for was in memory; if not, what it was answered means nothing.
+    /// that it asked for was in memory; if not, the answers mean nothing.
     fn in_memory(&self, look: &mut dyn FnMut()) -> bool {
         look();
         true

@@ -94,7 +94,7 @@ pub fn access(caller: &Caller, inode: &Subject, acl: Option<&Acl>, mask: u8) -> 
 /// What the mode gives to the caller, in its last three bits.
 fn granted(caller: &Caller, inode: &Subject) -> u16 {
     if caller.uid == 0 {
-        // Root may do everything, but execute only what some user may execute.
+        // Root may do everything, but may execute only files that some user may execute.
         let executable = inode.is_dir() || inode.perm & 0o111 != 0;
         if executable { 7 } else { 6 }
     } else if caller.uid == inode.uid {

@@ -1,6 +1,6 @@
 //! A file system that others change: states of one volume, each newer than the one before, served one after the other.
 //!
-//! Whoever follows the volume gives each state as a file system of its own, which is only read
+//! The follower of the volume passes each state as a file system of its own, which is only read
 //! ([`replace`](Replica::replace)). Invariants:
 //!
 //! * each call sees one state. Calls that begin after a replacement has returned see the new one, or a later one;

@@ -1,4 +1,4 @@
-//! What a scrub is asked for and answers: a look at everything on the medium, piece by piece.
+//! Requests and answers of a scrub: a look at everything on the medium, piece by piece.
 
 use crate::Ino;
 use std::fmt;
@@ -45,7 +45,7 @@ pub struct ScrubPiece {
 /// How bad a finding of a check is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Severity {
-    /// Nothing is wrong: a crash left it, and the next mount does what is left to do.
+    /// Nothing is wrong: a crash left it, and the next mount finishes it.
     Note,
     /// Space or a redundant copy is lost, or a value is impossible. No name, attribute or content is concerned.
     Minor,

@@ -1,4 +1,4 @@
-//! What a volume does for streams and says about them (ccfs §3).
+//! The interface of a volume's streams: commits and reports (ccfs §3).
 //!
 //! A stream is a number here. Its members and its name are the front end's business.
 
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::{Ino, Result, Stream};
 
-/// Streams of a volume that tells them apart.
+/// Streams of a volume that distinguishes them.
 pub trait Streams: Send + Sync {
-    /// Commits what the stream has not committed, and what that depends on; returns when it is durable.
+    /// Commits the stream's uncommitted changes, and those that they depend on; returns when they are durable.
     ///
     /// # Errors
     /// The volume's failure, if it has failed.
@@ -17,7 +17,7 @@ pub trait Streams: Send + Sync {
     fn of_inode(&self, ino: Ino) -> Option<Stream>;
     /// Sets how long the stream's first uncommitted operation may stay so. `None`: as long as the volume's others.
     fn set_commit_interval(&self, stream: Stream, interval: Option<Duration>);
-    /// What each stream did since the mount, by number; those that did nothing are left out.
+    /// The activity of each stream since the mount, by number; streams without any are left out.
     fn stats(&self) -> Vec<StreamStats>;
     /// The newest merges, oldest first, at most [`MERGES_KEPT`].
     fn merges(&self) -> Vec<StreamMerge>;
@@ -67,7 +67,7 @@ pub struct StreamMerge {
 pub enum MergeCause {
     /// Both changed a file.
     File,
-    /// Both changed a name in a directory, or one looked for what the other made.
+    /// Both changed a name in a directory, or one looked up a name that the other made.
     Name,
     /// One made, removed or set attributes of the directory that the other changed.
     Directory,

@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// The tree that a mount finds, and the times of its inodes by number.
 type Found = (Rc<str>, Rc<BTreeMap<u64, [u64; 4]>>);
 
-/// A running system: what is durable, what is stored and not fenced, what is held open.
+/// A running system: the durable words, the stores without a fence, and the inode held open, if any.
 #[derive(Clone)]
 pub struct State {
     pub image: Image,
@@ -22,7 +22,7 @@ pub struct State {
 /// Fences of a call, and lines that it writes back.
 pub type Cost = (usize, usize);
 
-/// The search: what was seen, under one layout and one model.
+/// The search: the states seen, under one layout and one model.
 pub struct Checker {
     pub layout: Layout,
     pub model: Model,
@@ -104,7 +104,7 @@ impl Checker {
         Ok(image)
     }
 
-    /// What recovery makes of an image: the same if it is cut itself, and nothing is left to do after it.
+    /// The result of recovering an image: the same if the recovery itself is cut, and a second recovery has nothing to do.
     fn settle(&mut self, image: &Image) -> Result<Found, String> {
         if let Some(found) = self.seen.get(&image.hash()) {
             return found.clone();

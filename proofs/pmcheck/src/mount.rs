@@ -1,4 +1,4 @@
-//! How a volume is read, and what recovery stores.
+//! The reading of a volume, and the stores of recovery.
 //!
 //! A mount looks at each directory that the root leads to, by unrepaired words and by the other halves of exchanges that a
 //! crash cut; decides which rename pointers count; walks again; and evaluates the life of each page. What it finds to repair
@@ -144,7 +144,7 @@ impl Layout {
         let mut v = View::default();
         let pages = self.dir_pages(image);
 
-        // 1: what the slots name, unrepaired, in all directories.
+        // 1: the inodes that slots name, unrepaired, in all directories.
         let mut all: BTreeMap<Slot, Named> = BTreeMap::new();
         for &dir in pages.keys() {
             for slot in Layout::slots_of(&pages, dir) {
@@ -187,7 +187,7 @@ impl Layout {
         let mut keys: BTreeMap<Slot, u64> = names.iter().map(|(&s, n)| (s, n.key)).collect();
         self.finish_renames(image, &names, &mut keys, &mut v)?;
         self.tidy_dead_slots(image, &in_use, &keys, &mut v);
-        // 4: what is reachable.
+        // 4: the reachable inodes.
         let seen = self.walk(image, &pages, &in_use, &keys, open, &mut v)?;
         self.tidy_lost_directories(&pages, &seen, &mut v);
         // 5: pages of files and of attributes.
@@ -475,7 +475,7 @@ impl Layout {
         }
     }
 
-    /// Pages of files, symlinks and attributes: what they are to their owners, and what recovery makes of their lives.
+    /// Pages of files, symlinks and attributes: their use by their owners, and recovery's changes of their lives.
     fn read_pages(
         &self,
         image: &Image,

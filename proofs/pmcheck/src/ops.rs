@@ -23,7 +23,7 @@ pub struct Choice<'a> {
     pub pick: usize,
     /// Descriptors in three groups.
     pub fine: bool,
-    /// Beside a call that is not yet durable: only what was free before it, too, may be allocated.
+    /// Beside a call that is not yet durable: only objects that were free before it, too, may be allocated.
     pub before: Option<&'a View>,
 }
 
@@ -106,7 +106,7 @@ impl Builder<'_> {
         Some(page)
     }
 
-    /// A descriptor for a page that nobody owns. Its old words belong to another life: neutral first, alive last.
+    /// A descriptor for a page without an owner. Its old words belong to another life: neutral first, alive last.
     fn adopt(&mut self, page: usize, owner: u64, offset: u64, kind: PageKind, life: Life) {
         let [one, kill, body, alive] = if kind == PageKind::Directory {
             ["dirpage", "dirpage.kill", "dirpage.body", "dirpage.life"]

@@ -6,7 +6,7 @@ use crate::pm::Store;
 /// Groups between fences. As text: labels, and `|` for a fence; stores after the last `|` are left to the next call's fence.
 pub type Plan = Vec<Vec<&'static str>>;
 
-/// Every group of stores that some call has, with what it holds.
+/// Every group of stores that some call has, with its content.
 pub const LABELS: &[(&str, &str)] = &[
     ("fence", "nothing; a fence of its own"),
     ("poke", "setup"),
@@ -91,13 +91,13 @@ pub const LABELS: &[(&str, &str)] = &[
     ("desc.zero", "a descriptor wiped"),
 ];
 
-/// Groups that may be in any phase: times of existing inodes, which are no part of what is atomic.
+/// Groups that may be in any phase: times of existing inodes, which are no part of the atomic change.
 pub const ANYWHERE: &[&str] = &["touch", "inode.times"];
 
 /// Groups that may be in an earlier phase, too, if there is one.
 pub const EARLIER: &[&str] = &["reserve", "old.drop"];
 
-/// The plan with what may be in an earlier phase in the first one.
+/// The plan, with all groups that may be in an earlier phase in the first one.
 pub fn earlier(plan: &Plan) -> Plan {
     let mut plan = plan.clone();
     if plan.len() > 2 {

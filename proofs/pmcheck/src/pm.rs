@@ -1,4 +1,4 @@
-//! Persistent memory: words, lines, and what a crash may leave of the stores since the last fence.
+//! Persistent memory: words, lines, and the stores since the last fence that may survive a crash.
 //!
 //! One word here is one word of 8 bytes there. An [`Image`] carries its hash, which each store updates, so that images are
 //! told apart at the cost of a store.
@@ -31,7 +31,7 @@ impl Image {
         self.words[at] = word;
     }
 
-    /// Stores what is given, in order.
+    /// Stores the given words, in order.
     pub fn apply(&mut self, stores: &[Store]) {
         for store in stores {
             self.set(store.at, store.word);

@@ -1,4 +1,4 @@
-//! The searches: each prints what it tried and returns how many results are not as they should be.
+//! The searches: each prints its cases and returns the number of wrong results.
 
 use crate::check::{Checker, Cost, State};
 use crate::ops::{Choice, groups};
@@ -38,7 +38,7 @@ fn labels_of(
     (labels, starts)
 }
 
-/// Checks that `plans.txt` is what the recommended plans say, or writes it.
+/// Checks that `plans.txt` agrees with the recommended plans, or writes it.
 pub fn table(write: bool) -> usize {
     let layout = Layout {
         times: true,

@@ -1,4 +1,4 @@
-//! The specification: a tree, and what each call does to it.
+//! The specification: a tree, and the effect of each call on it.
 
 use crate::volume::{NEW, PAGE_WORDS};
 use std::collections::BTreeMap;

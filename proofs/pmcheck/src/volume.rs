@@ -139,7 +139,7 @@ pub enum TagsAbove {
 /// An inode whose second line was lost in a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SecondLine {
-    /// The inode counts, without what that line holds.
+    /// The inode counts, without the content of that line.
     Optional,
     /// A symlink's inode, or one with inline attributes, was never born without it.
     Needed,

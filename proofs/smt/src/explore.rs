@@ -37,7 +37,7 @@ struct Run {
     reached: BTreeSet<String>,
     checks: u64,
     failure: Option<String>,
-    /// Something was supposed on this path that nobody has asked about.
+    /// The path has a supposition that the solver has not been asked about.
     supposed: bool,
     /// Places on this path that must be on a path that is possible: whether they were, by place.
     here: BTreeSet<String>,
@@ -92,7 +92,7 @@ impl Run {
 struct PathEnds;
 
 /// Begins a run; `only`: parts of the names of the obligations to be tried, all if there are none;
-/// `first`: none behind one that is refused.
+/// `first`: none after one that is refused.
 pub fn begin(solver: Solver, only: Vec<String>, first: bool) {
     let run = Run {
         solver,
@@ -187,7 +187,7 @@ pub fn branch(condition: Term) -> bool {
     })
 }
 
-/// From here on only what fulfils the condition; the path ends if nothing does.
+/// Restricts the path to states that fulfil the condition; the path ends if there are none.
 pub fn assume(condition: Term) {
     if condition.as_truth() == Some(true) {
         return;
@@ -203,8 +203,8 @@ pub fn assume(condition: Term) {
     }
 }
 
-/// From here on only what fulfils the condition, which is known to hold of everything that can be: nobody
-/// is asked whether something does. If nothing does, no place that the path comes to counts as reached; and if
+/// Restricts the path to states that fulfil the condition, which is known to hold in every possible state: the
+/// solver is not asked whether one does. If none does, no place that the path comes to counts as reached; and if
 /// no path that comes here can be fulfilled to its end, the obligation does not hold.
 #[track_caller]
 pub fn suppose(condition: Term) {

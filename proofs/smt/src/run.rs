@@ -1,4 +1,4 @@
-//! What the programs have in common: their arguments, and a run from beginning to end.
+//! The common part of the programs: their arguments, and a run from beginning to end.
 
 use crate::explore;
 use crate::solver::Solver;

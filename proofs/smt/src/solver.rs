@@ -30,7 +30,7 @@ pub struct Solver {
 }
 
 impl Solver {
-    /// Starts the solver; `record`: where to write what is asked, and beside it what is answered.
+    /// Starts the solver; `record`: the file for the questions, with the answers beside it.
     pub fn start(program: &str, record: Option<&str>) -> std::io::Result<Solver> {
         let mut process = Command::new(program)
             .args(["-in", "-smt2"])

@@ -1,6 +1,6 @@
 //! Terms of bit-vectors and truth values. Each is kept once, and simplified when it is made: sums
 //! are linear combinations, so that two places in a buffer a known distance apart are seen to be.
-//! What is decided here the solver is not asked; what is not decided here is left to it.
+//! Questions that are decided here do not go to the solver; all others do.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -130,7 +130,7 @@ pub fn byte(sequence: &str, at: Term) -> Term {
     )
 }
 
-/// What an unknown function of so many bits is at this place; width 0 is a truth value.
+/// The value of an unknown function at this place, of `width` bits; width 0 is a truth value.
 pub fn apply(function: &str, width: u32, to: &[Term]) -> Term {
     let node = Node::Apply {
         function: function.into(),

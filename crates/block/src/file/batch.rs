@@ -1,4 +1,4 @@
-//! Batches of scattered requests: what the engines carry out.
+//! Batches of scattered requests, which the engines carry out.
 
 use crate::BlockNo;
 use std::io;

@@ -1,11 +1,11 @@
-//! What the kernel knows of the volatile cache under a file or a partition.
+//! The kernel's knowledge of the volatile cache under a file or a partition.
 
 use rustix::fs::{FileType, Stat, major, minor};
 use std::path::Path;
 
-/// What the kernel believes of the cache of the disk that holds a device, as far as it says.
+/// The kernel's view of the cache of the disk that holds a device, if it reports one.
 ///
-/// A disk that acknowledges flushes and ignores them cannot be told from an honest one. But
+/// A disk that acknowledges flushes and ignores them cannot be distinguished from an honest one. But
 /// the kernel sends flushes only to disks whose cache it believes to be volatile: with
 /// [`WriteThrough`](WriteCache::WriteThrough) a flush is a promise of the disk (or of the
 /// virtual machine's host) that cannot be called in. What the application can do is to say so.

@@ -18,11 +18,11 @@ const THREADS_DEFAULT: usize = 4;
 pub enum Engine {
     /// One after another in the caller's thread.
     Caller,
-    /// By so many threads that belong to the device: at least 1, at most 64.
+    /// By this number of threads that belong to the device: at least 1, at most 64.
     Threads(usize),
     /// By io_uring.
     Uring,
-    /// What is fastest: io_uring with direct access; the caller's thread with the page
+    /// The fastest: io_uring with direct access; the caller's thread with the page
     /// cache, which takes one write to a file at a time and copies faster than it can be asked.
     #[default]
     Auto,
@@ -105,7 +105,7 @@ impl Backend {
     }
 }
 
-/// Why io_uring is refused, and what could be done about it.
+/// Why io_uring is refused, and a remedy.
 fn explained(error: &io::Error) -> io::Error {
     let advice = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSYS) => "this kernel has none, or a system call filter hides it",

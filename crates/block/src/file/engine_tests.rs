@@ -124,7 +124,7 @@ fn corner_18_where_io_uring_is_refused_threads_stand_in_and_the_device_says_why(
         device.flush().unwrap();
         assert_eq!(read_each(&device, &[60, 3, 7]).unwrap(), [61, 4, 8]);
     }
-    // What is not wanted is not refused.
+    // An engine that was not requested is not refused.
     let never: MakeRing = || panic!("no ring is needed");
     let device = FileDevice::open_with(&path, &FileOptions::default(), never).unwrap();
     assert!(device.engine_refusal().is_none());
@@ -360,7 +360,7 @@ fn corner_18_no_space_on_the_host_is_an_error_that_names_the_block() {
 
 fn no_space(dir: &Path) {
     let path = image(dir, 1024);
-    // Even ones, so that what is written below is never zero.
+    // Even ones, so that the bytes written below are never zero.
     let blocks: Vec<u64> = (0..400).map(|n| n * 422 % 1024).collect();
     for device in every_way(&path) {
         let nospc = Some(Errno::NOSPC.raw_os_error());

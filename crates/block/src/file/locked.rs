@@ -1,4 +1,4 @@
-//! An open file with the lock on it, and what it means that one cannot be had.
+//! An open file with the lock on it, and the meaning of a failure to get it.
 //!
 //! The lock goes with the descriptor until no thread uses it any more.
 

@@ -166,7 +166,7 @@ fn go_direct(fd: &LockedFd, blocks: u64) -> io::Result<()> {
     let mut probe = BlockBuf::zeroed(1);
     read_fully(fd, probe.as_bytes_mut(), 0).or_else(|error| {
         rustix::fs::fcntl_setfl(fd, flags)?;
-        // A medium that cannot be read is not a refusal: the reader will be told.
+        // A medium that cannot be read is not a refusal: the read itself will fail.
         if error.raw_os_error() == Some(Errno::IO.raw_os_error()) {
             Ok(())
         } else {

@@ -4,7 +4,7 @@
 //! the memory of a caller is never in another thread's hands, and being aligned, that buffer
 //! suits direct access whatever the caller's is like. The caller carries out jobs itself
 //! whenever the queue is full, and the last one always: the queue is bounded, and a busy pool
-//! slows no one down to a halt. It returns when it holds the outcomes of all its jobs.
+//! never blocks a caller. It returns when it holds the outcomes of all its jobs.
 
 use super::batch::{Failure, Reads, Writes};
 use super::locked::LockedFd;
@@ -252,7 +252,7 @@ impl Shared {
             if let Some((mut job, reply)) = queue.jobs.pop_front() {
                 drop(queue);
                 job.carry_out(&self.fd);
-                // Fails only if the caller has unwound: then no one wants to know.
+                // Fails only if the caller has unwound: then the outcome is not needed.
                 let _ = reply.send(job);
                 queue = self.queue();
             } else if queue.closed {

@@ -2,7 +2,7 @@
 //!
 //! The system may carry out a part of a request, interrupt it, or be short of resources for
 //! a moment. Here the rest is asked for until everything is done or an error says why not.
-//! Every engine ends here: what it brings back unfinished is finished by these functions.
+//! Every engine ends here: these functions finish its incomplete transfers.
 
 use super::locked::LockedFd;
 use crate::{BLOCK_SIZE, BlockBuf, SECTOR_SIZE};
@@ -33,7 +33,7 @@ pub(super) fn read_fully(fd: impl AsFd, buf: &mut [u8], offset: u64) -> io::Resu
     })
 }
 
-/// Writes all of `segments` from byte `offset` on; returns the offset behind them.
+/// Writes all of `segments` from byte `offset` on; returns the offset after them.
 pub(super) fn write_fully(fd: impl AsFd, segments: &[&[u8]], offset: u64) -> io::Result<u64> {
     // An empty slice need not be aligned, which direct access may hold against it.
     let slices = (segments.iter().filter(|s| !s.is_empty())).map(|s| IoSlice::new(s));
@@ -108,7 +108,7 @@ fn is_inside_sector(offset: u64) -> bool {
     !offset.is_multiple_of(SECTOR_SIZE as u64)
 }
 
-/// Repeats what a signal interrupted, and for a while what the system lacks resources for.
+/// Repeats calls that a signal interrupted, and for a while calls for which the system lacks resources.
 fn patiently<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let mut pauses = 0;
     loop {
@@ -216,8 +216,8 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// A medium that answers each call as the script says: so many bytes at most, or an
-    /// error; after the script it does everything.
+    /// A medium that answers each call as the script says: a transfer of at most these bytes, or an
+    /// error. After the script, it transfers everything.
     struct Fickle {
         bytes: Vec<u8>,
         script: VecDeque<Result<usize, Errno>>,

@@ -64,7 +64,7 @@ impl Ring {
     }
 
     /// Writes each list of slices at its byte offset, all lists at once; of a long list only
-    /// the first [`IOV_MAX`] slices. Returns what came of each when none is in flight any more.
+    /// the first [`IOV_MAX`] slices. Returns the outcome of each when none is in flight any more.
     pub(super) fn write(
         &mut self,
         fd: impl AsFd,
@@ -149,8 +149,8 @@ struct Flight<'a> {
 }
 
 impl Flight<'_> {
-    /// Submits what is queued, waits for `want` completions or an interruption, and takes
-    /// what has completed.
+    /// Submits the queued entries, waits for `want` completions or an interruption, and takes
+    /// the completions.
     fn wait(&mut self, want: usize) -> io::Result<()> {
         let before = self.reaped;
         let outcome = match self.ring.ring.submit_and_wait(want) {
@@ -217,7 +217,7 @@ mod tests {
         ring.ok()
     }
 
-    /// Reads what comes from a pipe. Unsafe to run unless `into` outlives the run.
+    /// Reads from a pipe. Unsafe to run unless `into` outlives the run.
     fn read_pipe(pipe: &impl AsFd, into: &mut [u8]) -> Entry {
         let fd = types::Fd(pipe.as_fd().as_raw_fd());
         opcode::Read::new(fd, into.as_mut_ptr(), into.len() as u32).build()

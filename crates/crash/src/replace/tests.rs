@@ -1,4 +1,4 @@
-//! What the exploration of a replacement shows, and that it can fail.
+//! The results of the exploration of a replacement, and a check that it can fail.
 #![allow(clippy::unwrap_used)]
 
 use super::{Options, Report, Variant, explore, explore_weakest};

@@ -1,4 +1,4 @@
-//! The same steps on the weakest file system that programs meet: what POSIX promises, and no more.
+//! The same steps on the weakest file system that programs meet: the promises of POSIX, and no more.
 //!
 //! Names change in the order of the calls, and any number of changes since the directory was
 //! last synced may be lost. Of a file, whatever was done since it was last synced may be
@@ -12,7 +12,7 @@ use steadfast_model::{Op, Path, Target};
 type Names = BTreeMap<Path, usize>;
 type Tree = BTreeMap<Path, Vec<u8>>;
 
-/// One file: what is durable, and what was done since.
+/// One file: its durable content, and the operations since.
 #[derive(Clone, Default)]
 struct File {
     durable: Vec<u8>,

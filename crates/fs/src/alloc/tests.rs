@@ -212,10 +212,10 @@ fn runs_are_found_across_words_and_from_the_goal_on() {
     assert_eq!(longest(&map, 7, 1), None);
 }
 
-/// Promised space stays promised while it is held for a trim: who is given nothing else waits for the device, and
-/// then gets it. A closing transaction found no place instead, and the journal stopped.
+/// Reserved space stays reserved while a trim holds it: an allocation that finds no other block waits for the device,
+/// and then gets it. Story: a closing transaction found no place instead, and the journal stopped.
 #[test]
-fn who_finds_only_what_is_held_for_a_trim_waits_for_it() {
+fn an_allocation_that_finds_only_blocks_held_for_a_trim_waits_for_them() {
     let bare = bare(512);
     let alloc = &bare.store.alloc;
     let free = alloc.space().free;

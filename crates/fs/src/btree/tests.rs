@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Insert so many items from a key on, at a distance.
+    /// Insert `count` items from `key` on, `stride` apart.
     Insert { key: u64, count: u64, stride: u64 },
     /// Remove the items whose keys lie in a range.
     Remove { key: u64, span: u64, backward: bool },

@@ -1,11 +1,11 @@
 //! The state of one pass over the volume, and the order of its steps.
 //!
-//! What a step finds wrong it corrects at once in memory: inodes in `edits`, trees in
+//! A step corrects each error at once in memory: inodes in `edits`, trees in
 //! `trees`, directories in `dirs`. The steps after it see the corrected volume, so one
 //! piece of damage is reported once and not by everything that rests on it. Whether
 //! anything is written is decided by the caller of the pass ([`super::plan`]).
 //!
-//! Blocks are claimed in the order of how well they prove what they are: inode blocks
+//! Blocks are claimed in the order of the evidence for their use: inode blocks
 //! (sealed, listed), then trees, directory and attribute blocks (sealed, pointed to),
 //! then file data. The second owner loses the block.
 //!
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use steadfast_block::BlockNo;
 use steadfast_vfs::{FileKind, Ino, Time};
 
-/// Inodes that are looked at together, so that what they need can be read ahead.
+/// Inodes that are looked at together, so that their blocks can be read ahead.
 const WINDOW: usize = 1024;
 
 /// What is to change in a directory.
@@ -124,7 +124,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether the superblock names what is in use.
+    /// Whether the superblock names the features in use.
     fn compare_features(&mut self) {
         let incompat = self.features & !self.vol.features_incompat;
         let read_only = self.features_ro & !self.vol.features_ro;
@@ -175,7 +175,7 @@ impl<'a> Check<'a> {
         self.table.window(0, usize::MAX, wanted)
     }
 
-    /// Looks at all inodes whose slots are `wanted`, in order; what they need is read ahead.
+    /// Looks at all inodes whose slots are `wanted`, in order; their blocks are read ahead.
     /// `look` makes no inode `wanted` that was not before.
     pub(super) fn for_inodes(
         &mut self,

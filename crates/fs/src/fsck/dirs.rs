@@ -17,11 +17,11 @@ use steadfast_vfs::{FileKind, Ino, NAME_MAX};
 use zerocopy::FromBytes;
 
 const HEADER: usize = size_of::<DirEntryHeader>();
-/// Directories that are looked at together, so that what they need can be read ahead.
+/// Directories that are looked at together, so that their blocks can be read ahead.
 const DIRECTORIES_AT_ONCE: usize = 256;
 /// Cookies that tell entries with one hash apart.
 pub(super) const COOKIE_SPARE: u64 = 1 << COOKIE_SPARE_BITS;
-/// The directory for what has lost its name.
+/// The directory for inodes that have lost their names.
 pub(super) const LOST_FOUND: &[u8] = b"lost+found";
 
 /// Where the entries of a name lie: its hash without the spare bits, never zero.
@@ -191,7 +191,7 @@ impl Check<'_> {
             .collect()
     }
 
-    /// Step 3: what the orphan directory lists.
+    /// Step 3: the entries of the orphan directory.
     pub(super) fn read_orphans(&mut self) {
         let dir = self.vol.orphans;
         let mut counts = Counts::default();

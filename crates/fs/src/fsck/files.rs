@@ -81,7 +81,7 @@ impl Check<'_> {
         }
     }
 
-    /// Claims what is free of an extent; true if that is not all of it.
+    /// Claims the free blocks of an extent; true if those are not all of its blocks.
     fn claim_extent(&mut self, ino: Ino, item: Item, kept: &mut Vec<Item>) -> bool {
         let (key, start) = (item.key.get(), item.block.get());
         let end = start + u64::from(item.len.get());

@@ -50,13 +50,13 @@ problems! {
     /// A volume without a log was not unmounted.
     NotUnmounted, Note, "the next mount goes on from there";
     /// The journal holds operations that are not yet at home.
-    LogPending, Note, "replays them first, as a mount does";
+    LogPending, Note, "replays them first, like a mount";
     /// One of the two tail headers of the journal is invalid.
     JournalHeader, Minor, "makes an empty journal when the log has been applied";
     /// The journal is damaged.
-    JournalDamaged, Damage, "applies what can be read of it and makes an empty one: changes behind the damage are lost";
+    JournalDamaged, Damage, "applies its readable records and makes an empty one: changes after the damage are lost";
     /// A group's block bitmap cannot be read or fails its checksum.
-    BlockBitmapUnreadable, Damage, "writes it anew from what is in use";
+    BlockBitmapUnreadable, Damage, "writes it anew from the blocks in use";
     /// A group's inode-block bitmap cannot be read or fails its checksum.
     InodeBitmapUnreadable, Damage, "writes it anew from the inode blocks that are found";
     /// Blocks are in use but marked free: they could be handed out again.
@@ -73,10 +73,10 @@ problems! {
     InodeBlockUnreadable, Damage, "gives up the inodes it held, and the block";
     /// An inode block holds no inode: a crash came between the removal of its last inodes and that of the block.
     InodeBlockEmpty, Note, "frees it";
-    /// The bytes behind the last inode of an inode block are not zero.
+    /// The bytes after the last inode of an inode block are not zero.
     InodeBlockTail, Minor, "zeroes them";
     /// The root directory is gone.
-    RootMissing, Damage, "makes an empty one; what was in it goes to /lost+found";
+    RootMissing, Damage, "makes an empty one; its inodes go to /lost+found";
     /// The orphan directory is gone.
     OrphanDirectoryMissing, Damage, "makes an empty one";
     /// A free inode slot is not all zero.
@@ -94,7 +94,7 @@ problems! {
     /// An inode has a value in a field that its kind does not have.
     FieldMisplaced, Minor, "zeroes it";
     /// A size that cannot be.
-    SizeInvalid, Damage, "sets the size to what the file has";
+    SizeInvalid, Damage, "sets the size to that of the file's content";
     /// An inode's count of blocks is wrong.
     BlockCount, Minor, "corrects the count";
     /// An inode's link count is not its number of names.
@@ -102,7 +102,7 @@ problems! {
     /// The root of a tree, in an inode's body, is malformed.
     TreeRoot, Damage, "keeps the items that are well-formed, if any";
     /// A tree node cannot be read or fails its checksum.
-    TreeNodeUnreadable, Damage, "cuts it out: what it named reads as zeros or is found by other ways";
+    TreeNodeUnreadable, Damage, "cuts it out: blocks that it named read as zeros or are found in other ways";
     /// A tree node is malformed.
     TreeNode, Damage, "keeps the items that are well-formed, if any";
     /// An item of a tree is out of order or out of its node's bounds.
@@ -143,11 +143,11 @@ problems! {
     XattrInvalid, Damage, "drops the attributes that lie there";
     /// The extended attributes in an inode are malformed, or it has a block of them too.
     XattrInline, Damage, "drops the attributes that lie in the inode";
-    /// The permission bits of an inode are not what its access ACL says.
-    AclMode, Damage, "makes the permission bits what the list says";
+    /// The permission bits of an inode differ from its access ACL.
+    AclMode, Damage, "sets the permission bits from the list";
     /// The superblock does not name a feature that is in use.
     FeatureMissing, Damage, "names it";
-    /// An entry of the orphan directory is not what one looks like.
+    /// An entry of the orphan directory has the wrong form.
     OrphanEntry, Damage, "removes it";
     /// An inode without names, or an unfinished truncation, waits for the next mount.
     OrphanPending, Note, "leaves it to the next mount";
@@ -300,7 +300,7 @@ impl Log {
         self.paths.entry(ino).or_insert_with(path);
     }
 
-    /// Whether a repair has nothing to do: what waits in the log it has applied before.
+    /// Whether a repair has nothing to do: it has applied the log's changes before.
     pub(super) fn is_clean(&self) -> bool {
         self.counts
             .keys()

@@ -289,7 +289,7 @@ impl Check<'_> {
             self.log.add(
                 Problem::InodeBlockTail,
                 Place::block(at),
-                "the bytes behind the last inode of an inode block are not zero",
+                "the bytes after the last inode of an inode block are not zero",
             );
             self.untidy.insert(at);
         }
@@ -566,7 +566,7 @@ impl Check<'_> {
         }
     }
 
-    /// Takes an inode block that the bitmap does not list, if that is what it is, with all
+    /// Takes an inode block that the bitmap does not list, if it is one, with all
     /// that its inodes have.
     pub(super) fn adopt(&mut self, at: u64) {
         if self.adopt_inodes(at) {

@@ -1,4 +1,4 @@
-//! Turns what a pass found into writes, and writes them.
+//! Turns the findings of a pass into writes, and carries them out.
 //!
 //! The journal is closed and empty meanwhile. Everything is planned before the first write,
 //! and written in this order, with a flush after each step, so that a repair that is cut
@@ -61,7 +61,7 @@ impl Writes {
         device: &dyn BlockDevice,
         volume: &[u8; 16],
     ) -> Result<(), Error> {
-        // What an epoch takes is flushed in between: a repair can be cut anywhere.
+        // A flush after each epoch's worth of writes: a repair can be cut anywhere.
         let epoch = device.snapshot().map_or(u64::MAX, |s| s.epoch_blocks());
         let flush = || {
             device
@@ -94,7 +94,7 @@ impl Writes {
 }
 
 impl Check<'_> {
-    /// What has to be written so that the volume is as this pass says. Consumes the pass's findings.
+    /// The writes that put the volume into the state of this pass. Consumes the pass's findings.
     pub(super) fn plan(&mut self) -> Writes {
         let mut writes = Writes::default();
         let before = (0..self.vol.groups).map(|group| self.expected_bitmaps(group).blocks);

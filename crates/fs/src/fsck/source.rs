@@ -59,7 +59,7 @@ impl Source {
     }
 
     /// The blocks with the log applied; `journal` is open, and nothing changes.
-    /// The metadata blocks `rotten` did not become what the log says.
+    /// The metadata blocks `rotten` did not get the content that the log gives them.
     pub(super) fn replayed(journal: Journal, volume: [u8; 16], rotten: &[BlockNo]) -> Source {
         let rotten = rotten.iter().map(|at| at.0).collect();
         Source {
@@ -96,7 +96,7 @@ impl Source {
     }
 
     /// Reads metadata blocks ahead, the first [`AHEAD_BLOCKS`] of them, in the order of their
-    /// addresses and all at once. What cannot be read so is found out when it is asked for.
+    /// addresses and all at once. A block that cannot be read is noticed when it is needed.
     pub(super) fn read_ahead(&mut self, blocks: impl IntoIterator<Item = u64>) {
         let mut wanted: Vec<u64> = blocks
             .into_iter()

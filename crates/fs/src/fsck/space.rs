@@ -1,4 +1,4 @@
-//! The bitmaps: what they should be, and how they differ from what they are.
+//! The bitmaps: their right content, and the differences to the stored one.
 
 use super::check::Check;
 use super::finding::{Place, Problem};
@@ -50,7 +50,7 @@ impl Check<'_> {
         bitmaps
     }
 
-    /// Step 9: compares the bitmaps with what is in use.
+    /// Step 9: compares the bitmaps with the blocks and slots in use.
     pub(super) fn compare_bitmaps(&mut self) {
         let groups = self.vol.groups;
         for group in 0..groups {
@@ -120,7 +120,7 @@ impl Check<'_> {
             } else {
                 (
                     Problem::BitmapTail,
-                    "behind the end of the group, but marked otherwise",
+                    "past the end of the group, but marked otherwise",
                 )
             };
             let detail = format!("{} are {what}", runs(start, at, end - at));

@@ -67,7 +67,7 @@ fn parse(bytes: &[u8], capacity: usize) -> Result<Parsed, String> {
         .collect();
     let used = (count * ITEM).min(rest.len());
     if rest[used..].iter().any(|byte| *byte != 0) {
-        wrong = Some("the bytes behind its items are not zero".to_owned());
+        wrong = Some("the bytes after its items are not zero".to_owned());
     }
     Ok(Parsed {
         level,

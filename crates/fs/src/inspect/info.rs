@@ -1,4 +1,4 @@
-//! What a volume is and how full it is, without mounting it: superblock, journal, bitmaps.
+//! Parameters and use of a volume, without mounting it: superblock, journal, bitmaps.
 //! Reads only, and only a few blocks per group; a log that waits is applied in memory.
 
 use super::{Inspector, VolumeMap};
@@ -34,7 +34,7 @@ pub enum JournalState {
     Damaged(String),
 }
 
-/// What [`info`] tells.
+/// The result of [`info`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeInfo {
     /// What its superblock says.
@@ -51,7 +51,7 @@ pub struct VolumeInfo {
     pub journal: JournalState,
 }
 
-/// Tells what the volume on `device` is and how full it is. O(log + groups).
+/// Reports the parameters and the use of the volume on `device`. O(log + groups).
 ///
 /// # Errors
 /// As for a mount: [`Error::NotAVolume`], cut short, or of a newer format.

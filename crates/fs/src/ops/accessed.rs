@@ -71,7 +71,7 @@ impl Mounted {
         self.write_notes(true)
     }
 
-    /// Writes the notes that wait, but for those of inodes with uncommitted changes; these wait on, or are
+    /// Writes the notes that wait, except those of inodes with uncommitted changes; these wait on, or are
     /// dropped to `make_room`. The caller commits them. Hold no lock and no operation.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use steadfast_vfs::{Attr, Caller, Errno, Ino, Result, SetAttr, SetTime, Time};
 
 /// What a change of attributes has log bytes for, besides the inode.
 struct Granted {
-    /// For blocks behind the new end.
+    /// For blocks past the new end.
     free_bytes: u64,
     /// For an ACL that follows the mode.
     has_acl: bool,
@@ -94,7 +94,7 @@ impl Mounted {
         };
         if needs_orphan && let Err(error) = self.settle(caller.stream, ino) {
             self.warn(format!(
-                "blocks behind the end of inode {ino} could not be freed ({error}); \
+                "blocks past the end of inode {ino} could not be freed ({error}); \
                  the next mount frees them"
             ));
         }

@@ -26,7 +26,7 @@ pub(crate) fn has_extents(disk: &DiskInode) -> bool {
     }
 }
 
-/// What becomes of an inode that may lose its last name, decided before the operation begins.
+/// The fate of an inode that may lose its last name, decided before the operation begins.
 pub(super) struct Farewell {
     /// Log bytes for it.
     pub(super) credits: u64,
@@ -36,7 +36,7 @@ pub(super) struct Farewell {
     xattrs: u64,
 }
 
-/// What has to be done once the operation is committed and its locks are dropped.
+/// The work that remains after the operation is committed and its locks are dropped.
 #[must_use]
 pub(super) struct After {
     /// This orphan is to be freed.
@@ -97,7 +97,7 @@ impl Mounted {
             credits += xattrs * xattr::COST_FREE_BLOCK;
             if has_extents(&now) {
                 extents = truncate::free_bytes(&self.store, &mut reader, &now, 0)?;
-                // What is not small is freed in slices, so that the removal itself always fits.
+                // Large content is freed in slices, so that the removal itself always fits.
                 if credits + extents > self.store.journal.op_bytes_max() / 2 {
                     extents = 0;
                 }

@@ -250,7 +250,7 @@ impl Mounted {
         node.store(work)
     }
 
-    /// Whether the caller may rename, and what is replaced fits.
+    /// Whether the caller may rename, and whether the replaced inode fits.
     fn may_rename(
         &self,
         caller: &Caller,

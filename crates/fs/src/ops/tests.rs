@@ -1,4 +1,4 @@
-//! What others do between an operation's look and its locks. Inode numbers are used again at once, so
+//! Changes by others between an operation's look and its locks. Inode numbers are used again at once, so
 //! each story has a number that means another inode under the locks.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -41,7 +41,7 @@ impl World {
         let fs = Arc::clone(&self.fs);
         gap::next(move || other(&fs));
         let result = call(&self.fs);
-        assert!(gap::is_over(), "nobody came between");
+        assert!(gap::is_over(), "no operation came between");
         result
     }
 

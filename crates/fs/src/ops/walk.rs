@@ -1,6 +1,6 @@
 //! The walk of every change: look, begin, lock, compare, retry.
 //!
-//! What an operation concerns is looked at without its locks, to know what to lock and what to ask
+//! An operation looks at its inodes without their locks, to know which locks to take and which credits to request
 //! the journal for. Admission may wait, so no lock is held then. Under all the locks the same look is
 //! taken again. The operation runs only on what that second look returns, and only if it found the
 //! inodes of the first one: *number and generation*, because a number is used again at once. If a
@@ -56,7 +56,7 @@ pub(super) struct Meaning {
     pub(super) child: Option<Child>,
 }
 
-/// One look at what an operation concerns.
+/// One look at the inodes of an operation.
 pub(super) struct View<const N: usize> {
     /// The inode that was given by its number.
     pub(super) inode: Option<DiskInode>,
@@ -96,7 +96,7 @@ impl<const N: usize> Concerned<'_, N> {
 }
 
 impl<const N: usize> View<N> {
-    /// Whether what the caller gave by number is the same as in an earlier look. ESTALE.
+    /// Whether the caller's inode number names the same inode as in an earlier look. ESTALE.
     fn given_as_in(&self, before: &View<N>) -> Result<()> {
         let inode = self.inode.iter().zip(&before.inode);
         let dirs = self.entries.iter().zip(&before.entries);
@@ -199,7 +199,7 @@ impl Mounted {
         }
     }
 
-    /// What a name means in a directory, whose lock the caller holds. EUCLEAN if that is an inode
+    /// The inode of a name in a directory, whose lock the caller holds. EUCLEAN if that is an inode
     /// that does not exist.
     pub(super) fn child(&self, ino: Ino, dir: &DiskInode, name: &[u8]) -> Result<Option<Child>> {
         dir::check_name(name)?;

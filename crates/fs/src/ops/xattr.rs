@@ -100,7 +100,7 @@ impl Mounted {
         Ok(xattrs.names().filter(visible).map(<[u8]>::to_vec).collect())
     }
 
-    /// False if the inode's attributes would outgrow what fits.
+    /// False if the inode's attributes would not fit.
     pub(crate) fn op_setxattr(
         &self,
         caller: &Caller,

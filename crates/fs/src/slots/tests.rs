@@ -37,7 +37,8 @@ impl World {
         self.fs.store.begin(OWN_STREAM, credits).unwrap()
     }
 
-    /// Inodes without names until a block of their own holds so many of them; those in there.
+    /// Makes inodes without names until a block of their own holds `count` of them. Returns the others, and those
+    /// inside the block.
     fn fill(&self, count: usize) -> (Vec<Place>, Vec<Place>) {
         let root = self.fs.store.volume.root;
         let (mut others, mut inside) = (Vec::new(), Vec::new());

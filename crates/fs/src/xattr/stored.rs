@@ -187,7 +187,7 @@ impl Stored {
         Xattrs(self.parts.into_iter().flat_map(|part| part.0).collect())
     }
 
-    /// What it takes to store `new` instead, in at most `blocks_max` blocks with records; nothing if
+    /// The changes that store `new` instead, in at most `blocks_max` blocks with records; nothing if
     /// that is too much.
     pub(crate) fn change(&self, new: &Xattrs, blocks_max: usize) -> Option<Change> {
         if let Some(area) = new.encode_inline() {
@@ -198,7 +198,7 @@ impl Stored {
                 freed: self.blocks.all().collect(),
             });
         }
-        // What did not change stays where it is; what did fits there or goes where there is room.
+        // Unchanged attributes stay in place; changed ones stay if they fit, or go where there is room.
         let old = self.blocks.records.iter().copied().map(Some);
         let mut parts: Vec<(Option<BlockNo>, Xattrs)> =
             old.map(|at| (at, Xattrs::default())).collect();
@@ -345,7 +345,7 @@ pub(crate) fn known_blocks(
     disk: &DiskInode,
 ) -> Result<Blocks> {
     match Blocks::of(volume, reader, ino, disk) {
-        // What is damaged must not keep the inode from being removed.
+        // Damage must not keep the inode from being removed.
         Err(error) if error == Errno::Uclean => Ok(Blocks {
             index: None,
             records: vec![BlockNo(disk.xattr_block.get())],

@@ -1,4 +1,4 @@
-//! Noted reads: seen at once, written later, and in nobody's way.
+//! Noted reads: seen at once, written later, and no obstacle to other operations.
 
 use crate::common::*;
 use steadfast_vfs::{FileSystem, Ino, SetAttr, SetTime, Time};
@@ -23,7 +23,7 @@ fn a_noted_read_is_seen_at_once_and_outlives_a_sync_and_an_unmount() {
     v.write(&root(), file, 0, b"changed").unwrap();
     let again = read(&v, file);
     assert!(again > of_dir);
-    // What is changed and not durable has to wait for the next sync.
+    // The note of an inode with changes that are not durable has to wait for the next sync.
     v.sync().unwrap();
     v.sync().unwrap();
     v.cut();

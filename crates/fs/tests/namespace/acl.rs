@@ -56,7 +56,7 @@ fn an_access_acl_decides_and_the_mode_follows_it() {
     fails(v.access(&in_group, f, 2), Errno::Access);
     assert_eq!(v.listxattr(&user(6), f).unwrap(), [XATTR_ACCESS]);
 
-    // chmod changes the mask, not what is behind it.
+    // chmod changes the mask, not the entries that it masks.
     v.setattr(&root(), f, &chmod(0o640)).unwrap();
     fails(v.access(&user(5), f, 2), Errno::Access);
     let acl = get(&v, f, XATTR_ACCESS);

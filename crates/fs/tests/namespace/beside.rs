@@ -1,5 +1,5 @@
 //! Threads in each other's way, without any lock of the test's: removals, creations, renames and
-//! lookups of a few names, whose inode numbers go round. Each result is held against what is allowed.
+//! lookups of a few names, whose inode numbers are reused. Each result must be an allowed one.
 
 use crate::common::*;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use steadfast_model::Snapshot;
 use steadfast_testkit::Random;
 use steadfast_vfs::{Attr, Caller, Errno, FileKind, FileSystem, Ino, NewNode, RenameMode, Result};
 
-/// Names of one kind. What has such a name always is of that kind, and carries its mark.
+/// Names of one kind. An inode with one of these names always is of that kind, and carries its mark.
 #[derive(Clone, Copy)]
 struct Kind {
     letter: char,
@@ -126,7 +126,7 @@ fn step(fs: &Fs, caller: &Caller, dirs: [Ino; 2], random: &mut Random) {
 }
 
 /// Story: a lookup could return another file, an unlink report damage, and a rename move a directory
-/// without the lock of such moves, because a number was compared and the inode behind it was not.
+/// without the lock of such moves, because only the inode numbers were compared, not the inodes.
 #[test]
 fn what_threads_do_beside_each_other_gives_only_what_is_allowed() {
     for (round, contract) in [Contract::Ordered, Contract::MetadataPrefix]

@@ -68,7 +68,7 @@ fn corner_31_positions_hold_while_a_hundred_thousand_entries_come_and_go() {
         .unwrap();
     }
     let removed = |n: usize| n % 7 == 1 && n / 7 >= 1 && n / 7 <= piece;
-    // What was there all the time was seen exactly once.
+    // Names that were there all the time were seen exactly once.
     for n in 0..count {
         if !removed(n) && n % 50_000 != 0 {
             assert!(
@@ -129,7 +129,7 @@ fn a_reader_that_stops_goes_on_where_it_was() {
         assert_eq!(got.as_ref(), Some(&all[start]));
     }
     for end in [all[301].1, u64::MAX, i64::MAX as u64] {
-        v.readdir(&root(), r, end, &mut |_| panic!("behind the end"))
+        v.readdir(&root(), r, end, &mut |_| panic!("past the end"))
             .unwrap();
     }
 }

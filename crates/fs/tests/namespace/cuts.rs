@@ -1,5 +1,5 @@
 //! Power cuts in the middle of removals and truncations that take several operations, at
-//! every point: what is left is whole, old or new, and no space is lost (corner 29).
+//! every point: each file is whole, old or new, and no space is lost (corner 29).
 
 use crate::common::*;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn fragmented() -> Arc<SimDevice> {
     Arc::new(SimDevice::from_image(device.image()))
 }
 
-/// Runs `work` on the volume while somebody commits all the time, so that there is something to cut
+/// Runs `work` on the volume while another thread commits all the time, so that there is something to cut
 /// between the operations; returns the device, and where its trace began.
 fn committed_between(work: &impl Fn(&Fs)) -> (Arc<SimDevice>, usize) {
     // On a busy machine the other thread may not have its turn in time.

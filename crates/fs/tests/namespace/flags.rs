@@ -114,7 +114,7 @@ fn what_only_grows_takes_more_and_gives_nothing_back() {
     refused(v.symlink(me, d, b"more", b"x"));
     refused(v.link(me, g, d, b"more"));
     refused(v.rmdir(me, r, b"d"));
-    // What is inside can be changed all the same.
+    // Files inside can be changed all the same.
     v.write(me, g, 0, b"x").unwrap();
     for (ino, dir) in [(d, true), (f, false)] {
         flag(&v, ino, InodeFlags::NONE);
@@ -140,7 +140,11 @@ fn owners_set_what_does_not_bind_them_and_new_inodes_inherit_that() {
     flag(&v, d, quiet | APPEND);
     refused(v.set_flags(&mine, d, quiet));
     let f = v.file(d, "f");
-    assert_eq!(v.flags(me, f).unwrap(), quiet, "only what binds nobody");
+    assert_eq!(
+        v.flags(me, f).unwrap(),
+        quiet,
+        "inherited: only flags that restrict no caller"
+    );
     assert_eq!(v.flags(me, v.dir(d, "sub")).unwrap(), quiet);
     let before = v.attr(f).atime;
     v.accessed(me, f).unwrap();

@@ -1,5 +1,5 @@
-//! Volumes filled to the last block in many ways (corners 24 and 30): what finds no space leaves
-//! no trace, syncs of what was accepted never fail, space can always be made, and the counted free
+//! Volumes filled to the last block in many ways (corners 24 and 30): an operation that finds no space leaves
+//! no trace, syncs of accepted changes never fail, space can always be made, and the counted free
 //! blocks are those that the check counts.
 
 use crate::common::*;
@@ -143,7 +143,7 @@ const CALLS: &[(&str, Call)] = &[
     ("preallocation", |fs, _, f, _| {
         fs.fallocate(&root(), f, AllocateMode::Allocate, 0, 60_000)
     }),
-    ("preallocation behind the end", |fs, _, f, _| {
+    ("preallocation past the end", |fs, _, f, _| {
         fs.fallocate(&root(), f, AllocateMode::KeepSize, 1 << 20, 30_000)
     }),
     ("zeroes", |fs, _, f, _| {

@@ -330,7 +330,7 @@ fn a_rename_leaves_a_whiteout_in_the_same_operation() {
     v.rmdir(&root(), b, b"e").unwrap();
     assert_eq!(v.attr(b).nlink, 2);
     assert_eq!(v.free() + 2 * BLOCKS_OF_EMPTY, free);
-    // A whiteout is no device: everybody makes one where they may write.
+    // A whiteout is no device: any user may make one in a directory that it may write to.
     let node = steadfast_vfs::NewNode {
         kind: steadfast_vfs::FileKind::CharDevice,
         perm: 0,

@@ -50,7 +50,7 @@ fn corner_30_an_operation_without_space_restores_everything() {
     let f = v.file(d, "f");
     v.write(&root(), f, 0, b"content").unwrap();
     fill(&v);
-    // Take what is left: the last blocks, then the inode slots.
+    // Take the rest: the last blocks, then the inode slots.
     for n in 0.. {
         let f = v.file_by(&root(), r, &format!("{n}")).map(|attr| attr.ino);
         let full = f.and_then(|f| v.setxattr(&root(), f, b"user.a", &LONG, XattrMode::Any));
@@ -100,7 +100,7 @@ fn corner_30_an_operation_without_space_restores_everything() {
         .unwrap();
         assert_eq!(v.content(f), b"CONTENT");
     }
-    // Space can always be made, also of what is open.
+    // Space can always be made, also from open files.
     let filler = v.look(r, "filler").unwrap().ino;
     v.open(&root(), filler).unwrap();
     v.unlink(&root(), r, b"filler").unwrap();

@@ -68,7 +68,7 @@ fn features(device: &dyn BlockDevice, at: u64) -> u32 {
     u32::from_le_bytes(block[at..at + 4].try_into().unwrap())
 }
 
-/// Older programs would let in whom a list keeps out: they must refuse the volume as soon as there is one.
+/// Older programs would admit users that a list denies: they must refuse the volume as soon as there is a list.
 #[test]
 fn the_superblock_names_acls_from_the_first_one_on() {
     let mut v = Volume::new(16);
@@ -134,7 +134,7 @@ fn list_and_mode_change_together_wherever_the_power_goes() {
     }
 }
 
-/// Older programs would write to what is immutable: they must not write to the volume at all.
+/// Older programs would write to immutable files: they must not write to the volume at all.
 #[test]
 fn the_superblock_names_flags_from_the_first_one_on() {
     let mut v = Volume::new(16);

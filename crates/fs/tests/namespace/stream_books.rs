@@ -1,4 +1,4 @@
-//! What a volume says about its streams: counts, merges with their causes, who changed what.
+//! A volume's report on its streams: counts, merges with their causes, and which stream changed which inode.
 
 use crate::common::*;
 use crate::streams::Sim;

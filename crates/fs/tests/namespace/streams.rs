@@ -1,4 +1,4 @@
-//! Streams: what one fsync makes durable, and what it leaves alone.
+//! Streams: the changes that one fsync makes durable, and those that it leaves alone.
 
 use crate::common::*;
 use std::sync::Arc;
@@ -280,7 +280,7 @@ fn corner_57_a_split_of_a_directory_block_takes_the_entries_in_it_along() {
         v.file(d, &format!("old {n:0100}"));
     }
     v.sync().unwrap();
-    // Stream 1 makes a few entries; stream 2 makes so many that blocks split.
+    // Stream 1 makes a few entries; stream 2 makes enough that blocks split.
     for n in 0..3 {
         v.file_by(&stream(1), d, &format!("one {n}")).unwrap();
     }
@@ -304,7 +304,7 @@ fn corner_57_a_split_of_a_directory_block_takes_the_entries_in_it_along() {
 }
 
 #[test]
-fn corner_59_fsync_of_a_file_takes_along_whoever_changed_or_made_it() {
+fn corner_59_fsync_of_a_file_takes_along_the_streams_that_changed_or_made_it() {
     let v = Sim::new();
     let r = v.root();
     let f = v.file_by(&stream(1), r, "f").unwrap().ino;
@@ -314,7 +314,7 @@ fn corner_59_fsync_of_a_file_takes_along_whoever_changed_or_made_it() {
     let after = v.after_a_cut();
     assert_eq!(after.content(f), b"data");
     assert_eq!(after.look(r, "f").map(|attr| attr.ino), Some(f));
-    // And of a directory, whoever changed what is in it.
+    // fsync of a directory takes along the streams that changed its entries.
     let d = v.mkdir(&stream(1), r, b"d", 0o755).unwrap().ino;
     v.file_by(&stream(3), d, "x").unwrap();
     v.fsync(&stream(2), d, false).unwrap();

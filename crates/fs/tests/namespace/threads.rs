@@ -91,7 +91,7 @@ fn a_volume_that_is_dropped_without_unmount_keeps_everything() {
 }
 
 /// Story: the end of the file moved between an append's look ahead and its lock, so that the bytes met
-/// one page more; the append was cut at the page, and its rest went behind what another thread had
+/// one page more; the append was cut at the page, and its rest went after bytes that another thread had
 /// appended meanwhile. The parts of an append too long for one operation were torn apart likewise.
 #[test]
 fn appends_of_many_threads_stay_whole_and_leave_no_gap() {

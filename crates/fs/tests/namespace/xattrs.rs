@@ -48,7 +48,7 @@ fn extended_attributes_come_and_go_with_their_block() {
         names.sort();
         assert_eq!(names, [&b"trusted.c"[..], b"user.a", b"user.b"]);
         assert_eq!(v.listxattr(&user(5), ino).unwrap().len(), 2);
-        // Found on a mount with allow_other: who may not read trusted names was shown that they are there.
+        // Found on a mount with allow_other: a caller that may not read trusted names saw that they exist.
         let checked = Caller {
             checked: true,
             ..user(5)
@@ -168,7 +168,7 @@ fn a_read_only_mount_shows_everything_and_changes_nothing() {
     let f = v.file(r, "f");
     v.write(&root(), f, 0, b"hello").unwrap();
     v.sync().unwrap();
-    // The log holds what is not checkpointed; it is applied in memory only.
+    // The log holds changes that are not checkpointed; it is applied in memory only.
     let image = v.device.to_bytes();
     let device = Arc::new(steadfast_block::MemDevice::from_bytes(&image));
     let mut read_only = options();

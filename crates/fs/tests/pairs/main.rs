@@ -50,7 +50,7 @@ pub(crate) enum Cause {
 pub(crate) struct Verdict {
     pub(crate) cause: Option<Cause>,
     pub(crate) merged: bool,
-    /// The first merged with nobody's stream.
+    /// The first script merged streams, although no other stream had a transaction.
     alone: bool,
 }
 
@@ -140,7 +140,7 @@ fn run(world: &mut World, history: &mut History, script: &Script, stream: u32) -
             .unwrap_or_else(|e| panic!("{script}: {e}"));
         result.ok()?;
         if matches!(op, Op::Close { .. }) {
-            // What goes with the last close goes in no stream of the caller's.
+            // An inode that is freed at its last close is freed in no stream of the caller's.
             let left = world.look();
             before.retain(|inode, _| left.contains_key(inode));
         }
@@ -330,7 +330,7 @@ fn streams_merge_exactly_where_one_builds_on_the_other_or_the_layout_has_it() {
     assert!(judged > 4000, "{judged} pairs could be judged");
 }
 
-/// The table tells a file system that relates too much, or nothing, from the right one.
+/// The table distinguishes a file system that relates too much, or nothing, from the right one.
 #[test]
 fn each_planted_fault_shows_in_the_table() {
     let template = Template::new();

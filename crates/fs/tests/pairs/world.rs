@@ -235,7 +235,7 @@ impl Template {
 }
 
 impl World {
-    /// An operation of nobody in particular, which must succeed.
+    /// An operation of no particular stream, which must succeed.
     fn must(&mut self, op: &Op) {
         let step = Step::new(0, op.clone());
         let found = op.run(&*self.fs, &step.caller, &mut self.handles);

@@ -1,4 +1,4 @@
-//! Data that is removed again before anybody asks for it is not written (ccfs §4, table 3), whatever
+//! Data that is removed again before a sync requests it is not written (ccfs §4, table 3), whatever
 //! other streams sync meanwhile. Counted in blocks that reach the device.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -7,7 +7,7 @@ use steadfast_block::BLOCK_SIZE;
 use steadfast_flash::{Geometry, Latency, MemoryStore, Nand};
 use steadfast_ftl::{Disk, Options, WhenFull, geometry_for};
 
-/// An empty disk, with little to spare. Whoever overfills an epoch is refused at once.
+/// An empty disk, with little to spare. A write that overfills an epoch is refused at once.
 pub(crate) fn flash_disk(blocks: u64, epoch: u64) -> Arc<Disk<MemoryStore>> {
     let like = Geometry {
         channels: 2,

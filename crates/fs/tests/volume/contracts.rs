@@ -1,5 +1,5 @@
-//! What the contracts other than `ordered` promise to callers: when a call is durable, and whom
-//! it waits for. What a crash leaves is explored in `steadfast-crash`.
+//! The promises of the contracts other than `ordered`: when a call is durable, and which streams
+//! it waits for. `steadfast-crash` explores the states after a crash.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,10 +135,10 @@ fn cut(device: &SimDevice) -> Arc<Fs> {
     mount(Arc::new(SimDevice::from_image(image)))
 }
 
-/// Under `metadata-prefix` an inode that was gone again took the durability of its stream along: what was
-/// done before in that stream was lost, although somebody had asked for it.
+/// Story: under `metadata-prefix`, an fsync of an inode that had been removed did not make its stream durable: the
+/// stream's earlier operations were lost, although the fsync had returned.
 #[test]
-fn who_syncs_an_inode_that_is_gone_has_its_stream_durable() {
+fn fsync_of_a_removed_inode_makes_the_callers_stream_durable() {
     for contract in [Contract::Ordered, Contract::MetadataPrefix] {
         let device = Arc::new(SimDevice::new(4096));
         make(&*device, contract);
@@ -261,7 +261,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// A file of so many blocks whose present content has been written home.
+/// A file of `blocks` blocks whose present content has been written home.
 fn settled_file(fs: &Fs, name: &str, blocks: usize) -> Ino {
     let ino = create(fs, name);
     let root = Caller::root();
@@ -298,7 +298,7 @@ fn under_metadata_prefix_overwrites_bypass_the_log_and_fdatasync_costs_one_flush
     // Nothing was written since: nothing to flush.
     fs.fsync(&root, ino, true).unwrap();
     assert_eq!(fs.journal_stats().flushes, after.flushes);
-    // What is on the device is what was written.
+    // The device has the written bytes.
     let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
     let again = mount(copy);
     let mut block = [0; 4096];

@@ -1,4 +1,4 @@
-//! What a call costs is counted on the device, and does not grow with the volume.
+//! The cost of a call, counted on the device, does not grow with the volume.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,7 +59,7 @@ fn me() -> Caller {
     Caller::root()
 }
 
-/// Mounts with a cache of a few blocks, so that what is looked at is read.
+/// Mounts with a cache of a few blocks, so that each look is a read.
 fn mount(inner: &Arc<MemDevice>) -> (Arc<Fs>, Arc<Counting>) {
     let device = Arc::new(Counting {
         inner: Arc::clone(inner),
@@ -168,9 +168,9 @@ fn the_inodes_of_a_full_group_share_the_blocks_of_another() {
 }
 
 /// Story: the first create on a full volume looked into all of its inode blocks under one lock: 1.8 s
-/// at 200,000 inodes, in which nobody else could make or remove anything.
+/// at 200,000 inodes, in which no other thread could create or remove anything.
 #[test]
-fn a_create_on_a_full_volume_looks_into_a_few_blocks_and_blocks_nobody() {
+fn a_create_on_a_full_volume_looks_into_a_few_blocks_and_blocks_no_thread() {
     let inner = made(16);
     let (files, rest) = {
         let (fs, _) = mount(&inner);
@@ -224,7 +224,7 @@ fn a_create_on_a_full_volume_looks_into_a_few_blocks_and_blocks_nobody() {
         made.is_ok() || full.is_ok(),
         "the slot that came free is not found"
     );
-    // What was looked into is not looked into again, and what comes free is found at once.
+    // Blocks are looked into once, and freed slots are found at once.
     fs.unlink(&me(), dir, b"f8").unwrap();
     let before = device.reads();
     file(&fs, dir, "f8").unwrap();

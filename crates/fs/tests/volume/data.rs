@@ -378,7 +378,7 @@ fn corner_30_a_write_without_space_leaves_no_trace() {
     // Overwriting needs no space.
     fs.write(&caller, ino, 10, &pattern(4, 5000)).unwrap();
     fs.sync().unwrap();
-    // What is given back can be had again.
+    // Blocks that are given back can be allocated again.
     truncate(&fs, filler, 4096).unwrap();
     fs.write(&caller, ino, 8192, &pattern(3, 100_000)).unwrap();
     finish(&device, &fs);
@@ -405,7 +405,7 @@ fn corner_26_what_was_cut_off_reads_as_zeros_before_and_after_a_crash() {
                 same(&content(&fs, ino), &model, "regrown");
                 fs.write(&caller, ino, regrow + 3000, b"end").unwrap();
                 put(&mut model, regrow + 3000, b"end");
-                same(&content(&fs, ino), &model, "written behind the end");
+                same(&content(&fs, ino), &model, "written past the end");
                 fs.fsync(&caller, ino, false).unwrap();
                 let (_copy, again) = crashed(&device);
                 same(
@@ -586,7 +586,7 @@ fn corner_20_streams_write_to_their_own_files_and_one_commits() {
     same(&content(&again, find(&again, "x")), &pattern(1, 9000), "x");
     same(&content(&again, find(&again, "y")), &[], "y");
     drop(again);
-    // Whoever changed it: the one who syncs it gets it.
+    // A sync makes the file's changes durable, whichever stream made them.
     fs.fsync(&a, y, false).unwrap();
     let (_copy, again) = crashed(&device);
     same(&content(&again, find(&again, "y")), &pattern(2, 9000), "y");

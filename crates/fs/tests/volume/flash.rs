@@ -48,7 +48,7 @@ fn lookup(fs: &Fs, name: &[u8]) -> steadfast_vfs::Result<Ino> {
     fs.lookup(&Caller::root(), fs.root(), name).map(|a| a.ino)
 }
 
-/// Content that tells file, version and place.
+/// Content that identifies file, version and place.
 fn content(file: u64, version: u64, block: u64) -> [u8; BLOCK_SIZE] {
     let mut bytes = [0; BLOCK_SIZE];
     for (i, chunk) in bytes.chunks_exact_mut(8).enumerate() {
@@ -124,9 +124,9 @@ fn corner_47_what_is_written_without_a_sync_may_be_larger_than_an_epoch() {
     }
 }
 
-/// If nobody counted, the device would refuse a part of a batch.
+/// If the journal did not count its blocks, the device would refuse a part of a batch.
 #[test]
-fn corner_47_who_ignores_the_bound_is_refused_by_the_device() {
+fn corner_47_a_journal_that_ignores_the_bound_is_refused_by_the_device() {
     let blocks = 2 * EPOCH_BLOCKS_MIN;
     let disk = made(2 * blocks, Contract::Ordered);
     let mut options = MountOptions::default();
@@ -222,7 +222,7 @@ fn corner_50_failing_pages_and_blocks_lose_nothing() {
     }
 }
 
-/// What a client left that died is not there for the next one, without any crash of the device.
+/// Unflushed writes of a client that died are not there for the next one, without any crash of the device.
 #[test]
 fn a_dead_clients_epoch_is_forgotten() {
     let disk = made(4096, Contract::Ordered);
@@ -242,7 +242,7 @@ fn a_dead_clients_epoch_is_forgotten() {
     must_be_clean(&disk);
 }
 
-/// Whether it was unmounted is told by what is committed last: who lost that is not taken for closed.
+/// The last commit says whether the volume was unmounted: a volume that lost this commit does not count as closed.
 #[test]
 fn a_volume_that_was_not_unmounted_says_so() {
     use steadfast_fs::{JournalState, Problem};
@@ -292,7 +292,7 @@ fn a_device_that_does_not_return_to_its_last_flush_is_refused() {
     let refused = mkfs(&*short, &options(Contract::Ordered), &mut |_, _| {});
     let why = refused.unwrap_err().to_string();
     assert!(why.contains("larger epoch"), "{why}");
-    // A volume that was copied to such a device says what is missing.
+    // A volume that was copied to such a device names the missing feature.
     let disk = made(4096, Contract::Ordered);
     let copy = Arc::new(MemDevice::new(4096));
     let mut bytes = vec![0; 4096 * BLOCK_SIZE];
@@ -349,7 +349,7 @@ fn mapped(disk: &Disk<MemoryStore>) -> u64 {
     mapped
 }
 
-/// Story: the disk was never told of deleted files, so the layer kept and moved their blocks for ever.
+/// Story: blocks of deleted files were never trimmed, so the layer kept and moved them for ever.
 #[test]
 fn corner_49_deleted_files_leave_the_disk_and_what_lives_again_stays() {
     for contract in Contract::ALL {
@@ -367,7 +367,7 @@ fn corner_49_deleted_files_leave_the_disk_and_what_lives_again_stays() {
         let stats = fs.journal_stats();
         assert!(stats.trimmed_blocks >= 1000, "{stats:?}");
         assert!(mapped(&disk) + 990 <= full, "{full}, {}", mapped(&disk));
-        // What lives again is kept, although the next trim comes behind it.
+        // Blocks that live again are kept, although the next trim comes after them.
         let again = create(&fs, b"again").unwrap();
         write(&fs, again, 3, 0, 900).unwrap();
         fs.sync().unwrap();
@@ -375,7 +375,7 @@ fn corner_49_deleted_files_leave_the_disk_and_what_lives_again_stays() {
         drop(fs);
         let disk = cut(disk, 3);
         must_be_clean(&disk);
-        // All that is free, by command; used while it goes on, and again behind it.
+        // An explicit trim of all free space; blocks are used during it, and again after it.
         let fs = mount(disk.clone());
         let trimmed = fs.trim(&TrimRange::default(), &mut |_, _| {}).unwrap();
         assert!(trimmed.blocks >= fs.statfs().unwrap().blocks_free);

@@ -1,4 +1,4 @@
-//! A volume that is frozen stands still on its device, under every contract, and what is there is a sound volume that holds
+//! A volume that is frozen stands still on its device, under every contract, and its content is a sound volume that holds
 //! everything that was done before.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! A full volume: what is preallocated can be written to its last byte, what fits in part is written in part.
+//! A full volume: preallocated space can be written to its last byte, and a write that fits in part is written in part.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn free(fs: &Fs) -> u64 {
     fs.statfs().unwrap().blocks_free
 }
 
-/// Takes every block that an ordinary operation may have: for `ino` what lies in its range first.
+/// Takes every block that an ordinary operation may have: for `ino` first those of its range.
 fn take_everything(fs: &Fs, ino: Ino) -> u64 {
     let root = Caller::root();
     let (mut end, mut step) = (0, 1 << 20);
@@ -59,7 +59,7 @@ fn take_everything(fs: &Fs, ino: Ino) -> u64 {
             }
         }
     }
-    // Files without a tree take what is left.
+    // Files without a tree take the rest.
     for n in 0..200 {
         let small = create_if(fs, &format!("small{n}"));
         let Some(small) = small else { break };
@@ -157,7 +157,7 @@ fn corner_71_preallocated_space_is_written_in_any_order_on_a_full_volume() {
     }
 }
 
-/// Blocks that are kept behind the end: appends, and writes behind a gap.
+/// Blocks that are kept past the end: appends, and writes after a gap.
 #[test]
 fn corner_71_what_is_preallocated_behind_the_end_is_written_on_a_full_volume() {
     for gap in [0, 1] {
@@ -272,7 +272,7 @@ fn a_write_of_which_a_part_fits_is_a_short_write() {
         let mut found = vec![0; written];
         fs.read(&root, ino, 0, &mut found).unwrap();
         assert!(found == data[..written]);
-        // What is left is taken by and by, and then nothing is.
+        // The remaining blocks are taken one after the other, until none is left.
         let mut size = written as u64;
         let error = loop {
             match fs.append(&root, ino, &data[..10_000]) {

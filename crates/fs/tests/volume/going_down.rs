@@ -1,5 +1,5 @@
-//! A volume that is told to go down writes nothing any more, and its next mount finds what was
-//! asked to be durable.
+//! After a shutdown, a volume writes nothing any more, and its next mount finds everything that
+//! was requested to be durable.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::Arc;
@@ -108,7 +108,7 @@ fn with_everything_in_the_log_the_next_mount_replays_it() {
 fn with_nothing_more_what_was_not_synced_is_gone() {
     for contract in Contract::ALL {
         let (found, _) = go_down(contract, Shutdown::Nothing);
-        // Under `sync`, what returned is durable.
+        // Under `sync`, calls that returned are durable.
         assert_eq!(found, contract == Contract::Sync, "{contract}");
     }
 }

@@ -129,7 +129,7 @@ fn must_be_whole(device: Arc<dyn BlockDevice>, what: &str) -> u64 {
     told.map.blocks()
 }
 
-/// From a volume of so many blocks to a device of so many: the sizes that make a difference.
+/// Blocks of the volume and of the larger device: the sizes that make a difference.
 fn sizes() -> [(u64, u64); 6] {
     [
         // Inside the only group.
@@ -181,7 +181,7 @@ fn a_grown_volume_keeps_its_files_and_has_the_new_space() {
     }
 }
 
-/// Cuts a growth at every write, and looks at what is left.
+/// Cuts a growth at every write, and looks at the result.
 fn explore(before: u64, after: u64, clean: bool) {
     let device = populated(before, after, clean);
     let grown = grow(Arc::clone(&device) as _, &mut |_, _| {}).unwrap();

@@ -77,7 +77,7 @@ impl Volume {
         made.unwrap().ino
     }
 
-    /// A durable file of so many bytes.
+    /// A durable file of `len` bytes.
     fn file(&self, name: &str, len: u64) -> Ino {
         let ino = self.create(name);
         self.write(ino, 0, &pattern(1, len));
@@ -314,7 +314,7 @@ fn a_volume_that_fills_up_while_overwrites_wait_syncs_them() {
         }
     };
     assert!(full == Errno::NoSpc, "{full}");
-    // What waited was committed before anybody was refused.
+    // Waiting changes were committed before any write was refused.
     assert!(
         v.free() <= 8,
         "{} blocks are free on a full volume",

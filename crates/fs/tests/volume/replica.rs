@@ -100,7 +100,7 @@ fn a_number_that_is_another_files_by_now_is_stale_to_its_holder() {
         replica.write(&caller, old, 0, b"x").unwrap_err(),
         Errno::RoFs
     );
-    // While the store may have deleted what the state needs, nothing is served.
+    // While the store may have deleted objects of the state, nothing is served.
     replica.stop();
     assert_eq!(told.load(Ordering::Relaxed), 2);
     assert_eq!(read(kept).unwrap_err(), Errno::Stale);

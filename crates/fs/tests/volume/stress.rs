@@ -120,13 +120,13 @@ fn run_shared(
     step.op.run(below, &step.caller, handles)
 }
 
-/// What holds in the directory of all, whoever does what when.
+/// The shared directory, with conditions that hold whatever the threads do.
 struct Shared {
     dir: Ino,
-    /// A file that all append to, and who wrote what where.
+    /// A file that all threads append to; `appended` says which bytes lie where.
     log: Ino,
     appended: Mutex<BTreeMap<u64, Vec<u8>>>,
-    /// Who holds the directory `lock`.
+    /// Whether a thread holds the directory `lock`.
     locked: AtomicBool,
     /// `x` and `y` change places all the time; each is always there.
     pair: [Ino; 2],
@@ -309,7 +309,7 @@ fn run(seed: u64, contract: Contract, threads: u32, steps: usize, on: On) {
             &format!("seed {seed}, thread {n}, remounted"),
         );
     }
-    // Everything can be removed, and gives back what it took.
+    // Everything can be removed, and gives back its space.
     empty(&fs, fs.root());
     fs.unmount().unwrap();
     must_be_clean(device, "emptied");
@@ -507,7 +507,7 @@ impl steadfast_block::Snapshot for Epochs {
     }
 
     fn rollback(&self) -> Result<(), DeviceError> {
-        // Whoever mounts it here found it as a crash or an unmount left it.
+        // Each mount here finds the device as a crash or an unmount left it.
         assert_eq!(*self.written.lock().unwrap(), 0);
         Ok(())
     }
@@ -658,7 +658,7 @@ fn a_power_cut_under_load_leaves_each_thread_what_its_contract_allows() {
     assert!(images > 100, "{images}");
 }
 
-/// Without a log, a cut leaves the last flush of the device, whoever called it.
+/// Without a log, a cut leaves the state of the device's last flush, whichever thread flushed.
 #[test]
 fn without_a_log_each_flush_under_load_is_what_each_threads_contract_allows() {
     let (seeds, steps, cuts) = if long() { (100, 60, 200) } else { (9, 50, 60) };

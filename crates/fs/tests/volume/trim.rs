@@ -11,7 +11,7 @@ use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, Ino, NewNode};
 
 type Hook = Box<dyn Fn() + Send + Sync>;
 
-/// A memory that calls somebody before each trim, once.
+/// A memory that calls a function before the next trim, once.
 struct Watched {
     memory: MemDevice,
     hook: Mutex<Option<Hook>>,
@@ -37,7 +37,7 @@ impl BlockDevice for Watched {
             hook();
         }
         self.largest.fetch_max(count, SeqCst);
-        // What is trimmed must not be what somebody has written.
+        // A trimmed block must not be one that another operation has written.
         let dirt = vec![0xee; 4096];
         for at in at.0..at.0 + count {
             self.memory.write(BlockNo(at), &[&dirt])?;

@@ -1,4 +1,4 @@
-//! Hard cases, by the numbers of the project's list of corners, and what hosts get wrong.
+//! Hard cases, by the numbers of the project's list of corners, and errors of hosts.
 
 use crate::common::{
     Disk, EPOCH, bytes, crash, disk, disk_on, geometry, mount, platform, put, read, write,
@@ -23,8 +23,8 @@ fn a_crash_returns_to_the_last_flush() {
     assert_eq!((read(&mut disk, 3), read(&mut disk, 4)), (1, 2));
 }
 
-/// Every operation of a history, flushes and checkpoints in it, is a place to cut, and so is
-/// every operation of the mount behind it.
+/// Power is cut at every operation of a history, with its flushes and checkpoints, and at every
+/// operation of the mount after it.
 #[test]
 fn corner_46_a_cut_at_every_operation_of_flush_checkpoint_and_recovery() {
     let history = |disk: &mut Disk, stable: &mut Vec<u64>, flushing: &mut Option<Vec<u64>>| {
@@ -77,7 +77,7 @@ fn corner_46_a_cut_at_every_operation_of_flush_checkpoint_and_recovery() {
 
 /// Found by the long stress test, once in a million operations: blocks of the log's end in which
 /// every sector was overwritten since counted as erasable in a mount. A cut after they were erased,
-/// and before the mount's delta run was durable, lost the flushes behind them.
+/// and before the mount's delta run was durable, lost the flushes after them.
 #[test]
 fn corner_46_a_mount_erases_no_block_that_the_end_of_the_log_lies_in() {
     let keeps = |faults: Faults| {
@@ -566,7 +566,7 @@ fn flushes_wear_no_block_more_than_the_others() {
 }
 
 /// Found by the stress test: a victim that the host emptied was erased, filled and full again
-/// while its old list of sectors was being walked; the block was then taken for unreadable.
+/// while its old list of sectors was being walked; the block then counted as unreadable.
 #[test]
 fn a_victim_that_is_emptied_meanwhile_is_dropped() {
     let mut disk = disk();
@@ -650,7 +650,7 @@ impl<P: Platform<W = u64>> Policy<P> for Levels {
 /// A sector waited to be moved while the host overwrote it, its block was emptied, erased and
 /// filled again, and the host wrote the sector to the very place that it had waited to be moved from. It
 /// then seemed to be where it was moved from still, and the old content went over the new one. The
-/// obligation about erases could not be shown. What waits from a block is dropped when that is erased.
+/// obligation about erases could not be shown. Sectors that wait to be moved from a block are dropped when it is erased.
 #[test]
 fn what_waits_to_be_moved_is_dropped_when_its_block_is_erased() {
     for seed in 0..2 {

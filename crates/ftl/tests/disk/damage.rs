@@ -215,7 +215,7 @@ fn a_page_that_lies_elsewhere_than_it_was_programmed_is_damaged() {
         write(&mut disk, 4, stamp);
         disk.flush().unwrap();
     }
-    // Another mount says in delta pages what the end of the log said: it is looked at no more.
+    // Another mount puts the changes of the log's end into delta pages: the end is not looked at any more.
     let mut disk = mount(disk.into_platform().into_nand()).unwrap();
     assert_eq!(read(&mut disk, 4), 2);
     let mut nand = disk.into_platform().into_nand();

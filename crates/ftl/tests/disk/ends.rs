@@ -1,4 +1,4 @@
-//! What a mount has to follow: graceful ends, and delta regions of any size.
+//! The logs that a mount must follow: graceful ends, and delta regions of any size.
 
 use crate::common::{
     Disk, EPOCH, Error, bytes, crash, disk, disk_on, geometry, mount, platform, put, read, write,
@@ -157,8 +157,8 @@ fn corner_46_a_cut_at_every_operation_of_a_graceful_end() {
     assert!(cuts > 100 && took_place > 20, "{cuts} {took_place}");
 }
 
-/// Each program of it fails in turn. Found on the way: a delta page before the position that its root notes was not
-/// durable yet; when it had to go elsewhere, it took the one behind along, and nobody found that.
+/// Each program of a graceful end fails in turn. Story: a delta page before the position that the root notes was not
+/// durable yet; when it had to move, the page after it moved along, and no mount found that page.
 #[test]
 fn corner_50_a_graceful_end_bears_failed_programs() {
     let mut failed = 0;
@@ -178,7 +178,7 @@ fn corner_50_a_graceful_end_bears_failed_programs() {
         });
         disk.checkpoint().unwrap();
         failed += disk.stats().failed_blocks;
-        // Its root is the newest, and what it notes is found.
+        // Its root is the newest, and the pages that it notes are found.
         let mut disk = crash(disk, after);
         assert_eq!(read(&mut disk, 7), 1000, "{after}");
         assert_eq!(read(&mut disk, 29), 300, "{after}");
@@ -244,7 +244,7 @@ fn a_delta_region_is_kept_and_bounds_what_a_mount_follows() {
 }
 
 /// Found by the measurement of boot times: where the map stream is open in several blocks, the older map and the newer one
-/// each end in twice as many, and one mount behind was taken for many in a row: it wrote a whole checkpoint, and took 170 ms
+/// each end in twice as many, and one later mount counted as many in a row: it wrote a whole checkpoint, and took 170 ms
 /// instead of 20.
 #[test]
 fn a_mount_has_room_for_the_blocks_that_the_map_ends_in() {
@@ -254,7 +254,7 @@ fn a_mount_has_room_for_the_blocks_that_the_map_ends_in() {
     };
     let mut disk = disk_on(paper, 2048);
     let sectors = disk.limits().sectors;
-    // So many checkpoints that the map stream goes on to other blocks within the last.
+    // Enough checkpoints that the map stream goes on to other blocks within the last.
     for sector in 0..sectors {
         disk.write(sector, &[0; 4096]).unwrap();
         if disk.room() == 0 {

@@ -66,8 +66,8 @@ fn a_crash_in_a_format_leaves_the_old_disk_none_or_the_new_one() {
     println!("{}", cut_format(&old, faults).unwrap_err());
 }
 
-/// Cuts a format behind each of its operations, with a few fates of what was under way: how often the old disk is
-/// there, none, and the new one.
+/// Cuts a format after each of its operations, with a few fates of unsynced pages: counts how often the old disk is
+/// there, no disk, and the new one.
 fn cut_format(old: &(Nand<MemoryStore>, Vec<u64>), faults: Faults) -> Result<[u64; 3], String> {
     let (nand, stamps) = old;
     let [mut olds, mut nones, mut news] = [0; 3];

@@ -1,7 +1,7 @@
-//! A delta log whose end nobody can go on from: programs fail in the block that it lies in, and in both that are
-//! announced behind it, and power goes before a root leads elsewhere.
+//! A delta log that cannot continue at its end: programs fail in the block of its end, and in both blocks announced
+//! after it, and power goes before a root leads elsewhere.
 //!
-//! The next mount refused such a disk as damaged, for ever, though nothing durable was lost.
+//! Story: each later mount refused such a disk as damaged, though nothing durable was lost.
 
 use crate::common::{Disk, bytes, disk, mount, read, write};
 use std::cell::Cell;
@@ -57,8 +57,8 @@ fn contents(disk: &mut Disk) -> Vec<u64> {
     (0..SECTORS).map(|sector| read(disk, sector)).collect()
 }
 
-/// The memory behind a cut at this operation of a flush in which the delta log's end is lost, the contents that were
-/// flushed before and that are by this flush, and whether it returned.
+/// The memory after a cut at this operation of a flush in which the delta log's end is lost, the contents that were
+/// flushed before it and by it, and whether the flush returned.
 fn lost(cut: u64) -> (Memory, [Vec<u64>; 2], bool) {
     let (flushes, last, next) = rehearsal();
     let mut disk = disk();
@@ -67,7 +67,7 @@ fn lost(cut: u64) -> (Memory, [Vec<u64>; 2], bool) {
         disk.flush().unwrap();
     }
     round(&mut disk, flushes);
-    // The run's last page, and behind the next flush's programs it again, and again.
+    // The run's last page, and after the next flush's programs the same page again, and again.
     let again = last + next + 1;
     let nand = disk.platform_mut().nand_mut();
     inject(nand, FaultOp::Program, [last, again, again + 1]);
@@ -85,7 +85,7 @@ fn lost(cut: u64) -> (Memory, [Vec<u64>; 2], bool) {
     (nand, [before, after], done)
 }
 
-/// Mounts with a cut at this operation; the memory behind it, and whether the mount was done.
+/// Mounts with a cut at this operation. Returns the memory after the cut, and whether the mount succeeded.
 fn cut_mount(mut nand: Memory, at: u64, seed: u64) -> (Memory, bool) {
     nand.cut_after(at);
     let mut attempt = Emulated::new(nand);
@@ -144,7 +144,7 @@ fn corner_50_a_delta_log_without_a_usable_end_goes_on_elsewhere() {
     is_whole(nand, &expected);
 }
 
-/// Until the new root is durable, a mount leaves what it found, however often it is cut.
+/// Until the new root is durable, a mount leaves the state that it found, however often it is cut.
 #[test]
 fn corner_50_a_mount_that_moves_the_delta_log_may_be_cut_anywhere_and_again() {
     let (nand, expected) = at_the_end();
@@ -164,7 +164,7 @@ fn corner_50_a_mount_that_moves_the_delta_log_may_be_cut_anywhere_and_again() {
     assert!(cuts > 20, "{cuts}");
 }
 
-/// Neither do failures in that mount, alone or three in a row, nor a cut behind them.
+/// Neither do failures in that mount, alone or three in a row, nor a cut after them.
 #[test]
 fn corner_50_a_mount_that_moves_the_delta_log_bears_failures() {
     let (nand, expected) = at_the_end();

@@ -1,4 +1,4 @@
-//! What a disk promises: hard cases by the project's numbers, and damage of every kind.
+//! The promises of a disk: hard cases by the project's numbers, and damage of every kind.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;

@@ -1,5 +1,5 @@
 //! One bit rots in one page. A mount then returns to the newest flush, or refuses the disk and names the page. It
-//! returns to the flush before only if the page is of the newest flush: nothing tells that from a torn program.
+//! returns to the flush before only if the page is of the newest flush: this case looks like a torn program.
 
 use crate::common::{Disk, EPOCH, bytes, disk_on, geometry, mount, put, read};
 use crate::ends::with_region;
@@ -50,7 +50,7 @@ enum Then {
     Ends,
 }
 
-/// Flushes of a few random sectors each; the last is behind the rest of the history.
+/// Flushes of a few random sectors each; the last comes after the rest of the history.
 fn aged(
     mut disk: Disk,
     flushes: u64,
@@ -203,8 +203,8 @@ fn sweep(aged: &Aged, faults: Faults) -> Result<Fates, String> {
     Ok(fates)
 }
 
-/// On one channel with one die the log goes on in one block. A bit of flush 3 of 20 took the disk back to flush 2 without
-/// a word, and the mount made that permanent: only the page where the log ended was looked at, not those behind it.
+/// On one channel with one die the log goes on in one block. Story: a flipped bit of flush 3 of 20 silently took the
+/// disk back to flush 2, and the mount made that permanent: it looked only at the page where the log ended.
 #[test]
 fn rot_is_not_taken_for_the_end_of_the_log() {
     let aged = aged(disk_on(one_die(48), EPOCH), 20, 1, 100, |_| Then::Goes);
@@ -241,7 +241,7 @@ fn rot_is_found_behind_mounts_and_graceful_ends() {
     }
 }
 
-/// Blocks were erased and filled again, and the map was written many times: what an older root or delta page leads to is gone.
+/// Blocks were erased and filled again, and the map was written many times: the pages of older roots and delta pages are gone.
 #[test]
 fn rot_is_found_in_a_memory_that_is_full_and_worn() {
     for (channels, spread) in [(1, 40), (1, 1000), (2, 1000)] {
@@ -302,7 +302,7 @@ fn rot_is_found_behind_any_history() {
     );
 }
 
-/// The search for roots ended an anchor at the first damaged page: the roots behind it counted for nothing.
+/// Story: the search for roots ended at an anchor's first damaged page, and ignored the roots after it.
 #[test]
 fn a_damaged_root_does_not_hide_newer_ones() {
     let aged = aged(
@@ -335,7 +335,7 @@ fn a_damaged_root_does_not_hide_newer_ones() {
     assert!(hidden > 0);
 }
 
-/// Without any whole root, mkfs was recommended, which erases what is left.
+/// Story: without any whole root, the message recommended mkfs, which erases the rest.
 #[test]
 fn a_disk_whose_roots_are_all_damaged_is_damaged_and_not_unformatted() {
     for flushes in [1, 80] {
@@ -346,7 +346,7 @@ fn a_disk_whose_roots_are_all_damaged_is_damaged_and_not_unformatted() {
         let roots: Vec<_> = (programmed(&aged.nand).into_iter())
             .filter(|(_, at, _)| at.block < 4)
             .collect();
-        // The newest of a new disk; then all: behind a format there is a root that says that there was no disk yet.
+        // The newest of a new disk; then all: after a format there is a root that says that there was no disk yet.
         for &(_, at, _) in roots.iter().rev() {
             nand.damage(at, |page| page[9] ^= 1).unwrap();
         }

@@ -38,7 +38,7 @@ pub(super) enum Ancestry {
 }
 
 impl Ancestry {
-    /// What a process passes on to its children; `None` if it is not decided.
+    /// The stream that a process passes on to its children; `None` if it is not decided.
     pub(super) fn of(process: &Process, sets: u64) -> Seen {
         let passed_on = match process.decision() {
             Some(decision) => match decision.by {

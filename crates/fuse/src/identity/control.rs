@@ -1,4 +1,4 @@
-//! Requests about streams: set, get, settings, rules. What they look like is in [`steadfast_stream::wire`].
+//! Requests about streams: set, get, settings, rules. [`steadfast_stream::wire`] has their format.
 //!
 //! Rights: a stream belongs to a user. Root moves any process into any stream; others move their own processes into their own
 //! streams, and no set-user-id program. Rules are for root and for the user that mounted, which the caller of these functions
@@ -227,7 +227,7 @@ impl Resolver {
         if idle {
             return Ok((target.process, Decision::nothing()));
         }
-        // Read again, after what is known was counted.
+        // Read again, after the known streams were counted.
         let origin = || proc.stat(target.process).map(Origin::from);
         let decided = self.process(proc, target.held, known, origin);
         let (process, decision) = decided.ok_or(Errno::ESRCH)?;
@@ -347,7 +347,7 @@ impl Resolver {
     }
 }
 
-/// A stream as a message tells it.
+/// A stream as a message.
 fn answer(member: &Member) -> Message {
     member.as_ref().map_or_else(
         || Message {

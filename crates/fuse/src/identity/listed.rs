@@ -1,4 +1,4 @@
-//! Lists of streams, of what they did, of merges and of rules: values of attributes, a page at a time.
+//! Lists of streams, of their counts, of merges and of rules: values of attributes, a page at a time.
 //!
 //! A page is lines of fields with tabs between them; [`steadfast_stream`] reads it. If there is more, the last line says where
 //! to go on. Names have no control characters; other bytes are escaped.
@@ -27,7 +27,7 @@ const PATH_ENTRIES_MAX: usize = 4096;
 const MISSED: usize = 1024;
 /// Paths that are looked for in a page.
 const PATHS_MAX: usize = 64;
-/// Longest path that is told.
+/// Longest path that is reported.
 const PATH_BYTES_MAX: usize = 4096;
 
 /// Lines, as many as fit into a value.

@@ -22,7 +22,7 @@ use crate::counters::RequestKind;
 
 pub(crate) use resolver::Resolver;
 
-/// The thread that sent a request, and what the request concerns.
+/// The thread that sent a request, and the inode that the request concerns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requester {
     pub(crate) uid: u32,
@@ -71,7 +71,7 @@ impl Identity {
         &self.streams
     }
 
-    /// Whether the kernel has checked what this request may do.
+    /// Whether the kernel has checked the permissions of this request.
     pub(crate) fn checked(&self) -> bool {
         self.checked
     }

@@ -88,7 +88,7 @@ impl Process {
         }
     }
 
-    /// Whether it has not ended; `None` if it has no descriptor that tells.
+    /// Whether it has not ended; `None` if it has no descriptor to check.
     pub(crate) fn alive(&self) -> Option<bool> {
         self.handle.as_ref().map(|handle| handle.alive())
     }
@@ -106,12 +106,12 @@ impl Process {
         self.state().decision.replace(decision)
     }
 
-    /// The same unless it is decided; returns what counts.
+    /// The same unless it is decided; returns the placement that counts.
     pub(crate) fn place_first(&self, decision: Decision) -> Decision {
         self.state().decision.get_or_insert(decision).clone()
     }
 
-    /// Moves it if nothing but the default has been decided; returns what counts.
+    /// Moves it if only the default has been decided; returns the placement that counts.
     pub(crate) fn place_from_default(&self, decision: Decision) -> Decision {
         let mut state = self.state();
         match &state.decision {
@@ -194,7 +194,7 @@ impl Processes {
         true
     }
 
-    /// Looks at so many processes, different ones each time, and removes those that have ended.
+    /// Looks at `count` processes, different ones each time, and removes those that have ended.
     pub(crate) fn tidy(&mut self, count: usize, alive: impl Fn(&Process) -> bool) {
         for _ in 0..count.min(self.entries.len()) {
             if self.hand >= self.entries.len() {
@@ -233,7 +233,7 @@ impl Processes {
         }
     }
 
-    /// Keeps only what would not be decided the same way again.
+    /// Keeps only placements that would not be decided the same way again.
     pub(crate) fn forget_derived(&mut self) {
         self.entries.retain(|entry| entry.to_keep());
         let numbers = self.entries.iter().map(|entry| entry.number);

@@ -1,10 +1,10 @@
-//! What `/proc` and process descriptors say about threads and processes.
+//! Threads and processes, as `/proc` and process descriptors show them.
 //!
 //! A number of a thread or process is used again after its end. So a thread is remembered together with a [`Handle`], which
 //! dies with it, and a process by an [`Id`], which no other process gets: the number of its inode in the kernel's file system
 //! of processes (Linux 6.9), and before that the time of its start.
 //!
-//! Invariants: nothing here panics on what a file says, and every read is bounded. Each look is counted.
+//! Invariants: no content of a file makes this code panic, and every read is bounded. Each look is counted.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,11 +29,11 @@ const TEXT_BYTES_MAX: usize = 16 << 10;
 /// Bytes of an environment that are looked through.
 const ENVIRONMENT_BYTES_MAX: usize = 4 << 20;
 
-/// What distinguishes a process from all that have its number before and after it.
+/// Identity of a process, among all that have its number before and after it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Id(u64);
 
-/// A descriptor that tells whether a thread or process still lives.
+/// A descriptor that shows whether a thread or process still lives.
 #[derive(Debug)]
 pub(crate) enum Handle {
     /// Becomes readable at the end.
@@ -124,7 +124,7 @@ pub(crate) struct Proc {
 }
 
 impl Proc {
-    /// Opens `/proc` if it tells about this process's namespace, and about all of it.
+    /// Opens `/proc` if it shows this process's namespace, and all of it.
     ///
     /// # Errors
     /// What is wrong with it, for people.

@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! * while there is no stream and no rule, `/proc` is not looked at: one atomic load decides;
-//! * the number of a thread or process is not believed without something that shows that it is still the same one's;
-//! * the lock on the tables is held over no read of `/proc`, but for those that show whether a process has ended;
+//! * the number of a thread or process is not trusted without evidence that it still belongs to the same one;
+//! * the lock on the tables is held over no read of `/proc`, except those that show whether a process has ended;
 //! * memory is bounded: [`registry`](super::registry), [`placed`](super::placed), [`threads`](super::threads).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,7 +39,7 @@ const LOOK_MAX: Duration = Duration::from_millis(200);
 /// Directories between the one that is changed and the volume's root that are looked at.
 const DEPTH_MAX: usize = 4096;
 
-/// What is decided, behind one lock.
+/// The decisions, under one lock.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) registry: Registry,
@@ -98,13 +98,13 @@ impl From<Stat> for Origin {
 pub(super) enum Found {
     /// A thread of the kernel, one of another namespace, or one that has ended.
     Nobody,
-    /// The thread has set its own.
+    /// The thread has set its own stream.
     Own(Member),
     /// A process's.
     Of(Arc<Process>, Decision),
 }
 
-/// A process and what is decided for it.
+/// A process and its decision.
 type Placed = (Arc<Process>, Decision);
 
 /// See the module's header.
@@ -293,7 +293,7 @@ impl Resolver {
             }
             None => self.look_at_other(proc, thread, known)?,
         };
-        // What was read is that of the thread whose handle it is.
+        // The handle shows that the data read is that thread's.
         if !handle.alive() {
             return None;
         }
@@ -537,7 +537,7 @@ impl Resolver {
         None
     }
 
-    /// Gives up what has ended among so many processes and threads.
+    /// Looks at `count` processes and `count` threads, and forgets those that have ended.
     pub(super) fn miss(&self, tables: &mut Tables, count: usize) {
         if let Ok(proc) = self.proc() {
             tables
@@ -547,7 +547,7 @@ impl Resolver {
         self.threads().tidy(count);
     }
 
-    /// Removes a little of what has ended, and goes to rest when nothing is left.
+    /// Removes a few ended processes and threads, and goes to rest when nothing is left.
     pub(super) fn tidy(&self, tables: &mut Tables, count: usize) {
         self.miss(tables, count);
         let volume = self.volume();

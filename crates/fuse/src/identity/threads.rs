@@ -57,7 +57,7 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Room for so many threads.
+    /// A table with room for `capacity` threads.
     pub(crate) fn new(capacity: usize) -> Threads {
         Threads {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -132,7 +132,7 @@ impl Threads {
         Ok(None)
     }
 
-    /// Looks at so many threads, different ones each time, and removes those that have ended.
+    /// Looks at `count` threads, different ones each time, and removes those that have ended.
     pub(crate) fn tidy(&self, count: usize) {
         for _ in 0..count {
             let mut shard = self.shard(self.hand.fetch_add(1, Ordering::Relaxed));
@@ -160,7 +160,7 @@ impl Threads {
 }
 
 impl Shard {
-    /// Makes room: removes what had this number and has ended, and, if need be, one that was not seen for long.
+    /// Makes room: removes an ended thread with this number, and, if need be, one that was not seen for long.
     fn replace_or_fit(&mut self, thread: u32, capacity: usize) -> bool {
         if let Some(&at) = self.at.get(&thread) {
             self.remove(at);

@@ -1,10 +1,10 @@
-//! Which threads serve requests, where, and whether processors wait for the next one awake: carries out [`rule`].
+//! Decides which threads serve requests, on which processors, and whether idle processors poll: carries out [`rule`].
 //!
 //! The kernel wakes threads that wait for requests at `/dev/fuse` in turn, so that several of them make every request
 //! of a single client run on another thread, on a cold processor. Here, a thread that
 //! has answered while another one reads *parks* instead of reading, too. It is called
 //! back when the reader is about to wait ([`Readers::waits`]) and the rule says that it will sleep for long,
-//! or when the reader has been busy with one request for too long (a watch looks after that). Who
+//! or when the reader has been busy with one request for too long (a watch looks after that). The thread that
 //! parked last is called back first, so that few threads do the work. Over io_uring each processor's queue has
 //! a thread that stays: it gives the wait to another thread instead ([`Readers::sleeps`]).
 //!
@@ -13,8 +13,8 @@
 //!   on their way back; a thread that is called back is counted, and no longer among the
 //!   parked, before it runs;
 //! * no thread parks unless another one reads: a request always finds a reader;
-//! * no thread parks before each has begun a request once, and has so been given the
-//!   guard that tells when it leaves for good (the mount is gone);
+//! * no thread parks before each has begun a request once, and so has the
+//!   guard that reports when it leaves for good (the mount is gone);
 //! * once a thread has left, no thread parks any more.
 
 mod place;
@@ -121,7 +121,7 @@ thread_local! {
 }
 
 impl Readers {
-    /// For so many threads, all of which begin by reading. With `poll`, idle processors poll for a lone client.
+    /// For `threads` threads, all of which begin by reading. With `poll`, idle processors poll for a lone client.
     pub(crate) fn new(threads: usize, poll: bool) -> Arc<Readers> {
         let readers = Arc::new(Readers {
             state: Mutex::new(State {
@@ -390,7 +390,7 @@ mod tests {
         let server = Server::new(4);
         let (tell, told) = mpsc::channel();
         // A busy machine may stop a thread in the middle of a request, and then another one is
-        // called back: what counts is that they settle again.
+        // called back: the point is that they settle again.
         let (mut last, mut in_a_row) = (None, 0);
         for _ in 0..10_000 {
             let tell = tell.clone();

@@ -7,7 +7,7 @@
 //! processors poll as long as requests follow closely. A second client among the last [`COMPANY`] requests ends
 //! both: then processors have enough to do, and a thread that spins is in the way.
 //!
-//! What each part brings, through `/dev/fuse` on two processors, volume in memory, loads of `bench/load`. Medians of five runs in
+//! The gain of each part, through `/dev/fuse` on two processors, volume in memory, loads of `bench/load`. Medians of five runs in
 //! turns: with the thread not moved, `smallfile-1` makes 4,500 files/s instead of 12,000 (three runs of five; the other two hit the
 //! client's processor by chance). Calling a thread only for waits that sleep, together with no polling beside a second client: `varmail-4`
 //! 3,070 rounds/s instead of 2,630. Polling, on an idle machine: `smallfile-1` 15,700 files/s instead of 6,000; on a busy one no
@@ -45,7 +45,7 @@ pub(crate) struct Rule {
     client: u32,
     /// Until this many have begun, more than one client is there.
     company_until: u64,
-    /// Whether waits put threads to sleep for long, by what for.
+    /// Whether waits put threads to sleep for long, by their reason.
     votes: [u8; 2],
     /// When the last request began.
     last: Duration,

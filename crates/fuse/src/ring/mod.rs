@@ -1,16 +1,16 @@
 //! Requests over io_uring (`FUSE_OVER_IO_URING`, Linux 6.14): a queue and a thread for each processor, where
-//! the kernel puts what is asked there. A request is answered where it was asked, and the answer
+//! the kernel puts requests there. A request is answered in the same place, and the answer
 //! fetches the next one with the same system call.
 //!
-//! The protocol crate of `/dev/fuse` still makes the handshake, reads what the kernel sends the old way (FORGET), and
-//! hears of the end.
+//! The protocol crate of `/dev/fuse` still makes the handshake, reads the kernel's messages that still come there (FORGET), and
+//! receives the end.
 //!
 //! Everything that may be refused (rings, buffers) is made before the handshake, because afterwards the kernel
 //! holds all requests back until every queue is there.
 //!
-//! A queue's thread serves what does not wait. What does, as far as the rule of `readers` believes ([`gives_away`]), another thread serves, and
-//! the queue goes on. An unexpected wait, such as a device that hangs for the first time, holds its processor's queue up until
-//! it is over; the other processors' queues go on.
+//! A queue's thread serves requests that do not wait. Another thread serves those that do, by the estimate of the rule of
+//! `readers` ([`gives_away`]), and the queue goes on. An unexpected wait, such as a device that hangs for the first time,
+//! holds its processor's queue up until it is over; the other processors' queues go on.
 //!
 //! Invariants:
 //! * every possible processor has its queue: a request on one without would wait for ever;
@@ -108,13 +108,13 @@ impl Rings {
     /// If the kernel does not take the buffers: then it takes no requests on this connection.
     pub(crate) fn start(self, server: &Arc<Server>) -> io::Result<()> {
         for start in &self.start {
-            // A thread that has ended has told why.
+            // A thread that has ended has reported why.
             let _ = start.send(Arc::clone(server));
         }
         self.all_told()
     }
 
-    /// Waits until each queue has told that it is so far.
+    /// Waits until each queue has reported that it is ready.
     fn all_told(&self) -> io::Result<()> {
         for _ in &self.start {
             let told = self.told.recv();

@@ -23,7 +23,7 @@ use crate::values::{CACHED, Changes, NewMode};
 /// The server as the protocol crate of the rings calls it; one for each buffer.
 pub(super) struct Ring {
     pub(super) server: Arc<Server>,
-    /// What the crate does not pass on: the umask of what is made, the open file's flags where one is read.
+    /// The field that the crate does not pass on: the umask of a new inode, the open file's flags of a read.
     pub(super) untold: AtomicU32,
 }
 
@@ -88,7 +88,7 @@ fn file_attr(attr: &fuser::FileAttr) -> FileAttr {
     }
 }
 
-/// Bytes that a listing's entry takes: its head, the name, and what fills whole words.
+/// Bytes that a listing's entry takes: its head, the name, and padding to whole words.
 fn listed_bytes(head: usize, name: &[u8]) -> usize {
     (head + name.len()).next_multiple_of(8)
 }

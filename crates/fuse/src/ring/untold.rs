@@ -1,5 +1,5 @@
-//! What the protocol crate of the rings does not do: ioctl(2), and fields of requests that it does not pass on; and which
-//! requests are another thread's. All by the request's bytes in its buffer.
+//! Additions to the protocol crate of the rings: ioctl(2), fields of requests that it does not pass on, and requests
+//! that another thread serves. All of it reads the request's bytes in its buffer.
 
 use fractal_fuse::Request;
 use fractal_fuse::abi::{
@@ -24,7 +24,7 @@ fn field(header: &fuse_uring_req_header, at: usize) -> u32 {
     u32::from_ne_bytes(bytes.unwrap_or_default())
 }
 
-/// The field that the protocol crate does not pass on: the umask of what is made, the open file's flags where one is read.
+/// The field that the protocol crate does not pass on: the umask of a new inode, the open file's flags of a read.
 pub(super) fn untold(header: &fuse_uring_req_header) -> u32 {
     match header.in_header().opcode {
         // fuse_mkdir_in: mode, umask.
@@ -47,7 +47,7 @@ pub(super) fn gives_away(server: &Server, entry: &RingEntry) -> bool {
         FUSE_GETXATTR | FUSE_SETXATTR if entry.payload().starts_with(OWN_ATTRIBUTES) => true,
         _ => (server.policy.sync || server.policy.dir_sync) && sleeps(For::Commit),
     };
-    // What changes a frozen volume waits for the thaw, which may come through the same queue.
+    // A change of a frozen volume waits for the thaw, which may come through the same queue.
     waits || server.frozen()
 }
 

@@ -1,4 +1,4 @@
-//! A file system in memory behind a real mount, watched on its way.
+//! A real mount of a file system in memory, with all calls watched.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -121,7 +121,7 @@ impl Streams for Recorded {
     }
 }
 
-/// Counts calls and misbehaves when told to.
+/// Counts calls, and misbehaves on request.
 pub(crate) struct Watched {
     pub(crate) inner: MemFs,
     /// Its streams, if it is to have them.

@@ -36,7 +36,7 @@ pub(crate) fn operations(m: &Mount) -> BTreeMap<String, u64> {
     stats.into_iter().map(of).collect()
 }
 
-/// All operations were made in this stream, and there were at least so many.
+/// All operations were made in this stream, and there were at least `least`.
 #[track_caller]
 pub(crate) fn all_in(m: &Mount, name: &str, least: u64) {
     let found = operations(m);
@@ -45,7 +45,7 @@ pub(crate) fn all_in(m: &Mount, name: &str, least: u64) {
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
-/// Forgets what was done so far.
+/// Forgets all operations so far.
 pub(crate) fn clear(m: &Mount) {
     let streams = m.fs.streams.as_ref().unwrap();
     streams.operations.lock().unwrap().clear();

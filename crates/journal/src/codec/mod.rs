@@ -2,10 +2,10 @@
 //! journal runs them on `u64` and byte slices, `proofs/smt` on a solver's terms, to show what
 //! they promise for all bytes there are.
 //!
-//! What keeps that possible: numbers are [`Word`]s with ordinary operators, and no operation
+//! The rules that keep this possible: numbers are [`Word`]s with ordinary operators, and no operation
 //! may overflow; bytes are read through [`Bytes`] alone, and never out of range; a loop whose
 //! length comes from the medium is a [`Bytes::repeat`]; nothing outside this folder is used.
-//! Hashing is behind [`Keyed`]. The format is in `layout`.
+//! [`Keyed`] hides the hash. The format is in `layout`.
 
 pub(crate) mod record;
 pub(crate) mod scan;
@@ -58,7 +58,7 @@ pub(crate) trait Bytes: Copy {
     ) -> Result<(), E>;
 }
 
-/// Where encoded bytes go: at the end of what is there.
+/// Receives encoded bytes: appends them to those that it has.
 pub(crate) trait Sink<B: Bytes> {
     /// `N` bytes, 8 at most, little-endian. The value fits them.
     fn put<const N: usize>(&mut self, value: B::Word);
@@ -72,7 +72,7 @@ pub(crate) trait Keyed<B: Bytes> {
 
     /// The identity's two halves, as little-endian numbers.
     fn volume(&self) -> [B::Word; 2];
-    /// Hash of `head`, of zeros in the place of the hash itself, and of what is behind it.
+    /// Hash of `head`, of zeros in the place of the hash itself, and of `body`, which follows.
     fn digest(&self, head: B, body: Option<B>) -> B::Digest;
     /// Appends the hash that [`Keyed::digest`] gives for all that `out` holds, and `body`.
     fn seal(&self, out: &mut Self::Out, body: Option<B>);
@@ -114,7 +114,7 @@ fn refuse<B: Bytes, K: Keyed<B>>(id: &K, block: B, magic: u64) -> Option<Refusal
     (!same).then_some(Refusal::Volume)
 }
 
-/// Magic, version, the word behind it, and the volume.
+/// Magic, version, the word after the version, and the volume.
 fn put_prefix<B: Bytes, K: Keyed<B>>(id: &K, magic: u64, word: B::Word, out: &mut K::Out) {
     let of = B::Word::of;
     out.put::<8>(of(magic));

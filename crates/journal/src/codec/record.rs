@@ -14,7 +14,7 @@ const HASH_AT: u64 = 80;
 pub(crate) const HEADER_BYTES: u64 = HASH_AT + HASH_BYTES;
 /// Encoded bytes of an entry without checksum and ranges.
 pub(crate) const ENTRY_HEADER_BYTES: u64 = 16;
-/// Encoded bytes of the checksum behind it.
+/// Encoded bytes of the checksum after the entry header.
 pub(crate) const CHECKSUM_BYTES: u64 = 8;
 /// Encoded bytes of a covered run.
 pub(crate) const COVERED_BYTES: u64 = 48;
@@ -38,7 +38,7 @@ pub(crate) struct RecordId<W = u64> {
     pub(crate) flushed_seq: W,
 }
 
-/// What the first block of a would-be record says of itself, before its hash is checked.
+/// The claims of the first block of a possible record, before its hash is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordClaim<W = u64> {
     pub(crate) id: RecordId<W>,
@@ -132,7 +132,7 @@ pub(crate) enum Malformed<W = u64> {
     Part(&'static str),
     /// An entry names this block.
     Entry(W, &'static str),
-    /// A covered run has so many blocks.
+    /// A covered run has this number of blocks.
     RunLength(W),
     /// A covered run names these blocks: the first, and how many.
     Run(W, W, &'static str),
@@ -156,7 +156,7 @@ pub(crate) fn authentic<B: Bytes, K: Keyed<B>>(
     (hash == bytes.digest(of(HASH_AT))).then_some((claim, Cursor { bytes, at, end }))
 }
 
-/// Checks an authentic record's body: all of it makes sense. `covered` is told of each covered run.
+/// Checks an authentic record's body: all of it makes sense. `covered` gets each covered run.
 pub(crate) fn check<B: Bytes>(
     claim: &RecordClaim<B::Word>,
     mut body: Cursor<B>,
@@ -258,7 +258,7 @@ pub(crate) fn put_covered<B: Bytes>(run: &CoveredRun<B>, out: &mut impl Sink<B>)
     out.put_digest(&run.hash);
 }
 
-/// What is left to be read of a record's body: `at ..= end`, inside the bytes.
+/// The rest of a record's body: `at ..= end`, inside the bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<B: Bytes> {
     pub(crate) bytes: B,
@@ -284,7 +284,7 @@ impl<B: Bytes> Cursor<B> {
         Some(self.bytes.slice(from, self.at))
     }
 
-    /// An entry with all of its ranges and bit runs, or what is wrong with it.
+    /// An entry with all of its ranges and bit runs, or its defect.
     pub(crate) fn entry(&mut self) -> Result<Entry<B::Word>, &'static str> {
         let of = B::Word::of;
         let cut_short = "an entry is cut short";

@@ -36,7 +36,7 @@ impl<W: Word> Scan<W> {
         self.log_blocks - (self.pos - self.tail_pos)
     }
 
-    /// Position behind the lap that begins with the tail.
+    /// Position after the lap that begins with the tail.
     pub(crate) fn lap_end(&self) -> W {
         self.tail_pos + self.log_blocks
     }
@@ -49,7 +49,7 @@ impl<W: Word> Scan<W> {
             && claim.id.epoch == self.epoch
     }
 
-    /// Goes behind a record that was expected and is valid.
+    /// Advances past a record that was expected and is valid.
     pub(crate) fn take(&mut self, claim: &RecordClaim<W>) {
         if claim.id.flushed_seq > self.proved {
             self.proved = claim.id.flushed_seq;

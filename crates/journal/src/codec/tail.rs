@@ -4,7 +4,7 @@ use super::{Bytes, HASH_BYTES, Keyed, Refusal, Sink, Word, put_prefix, refuse};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"STDFTAIL");
 
-/// Recovery decided what it accepts, and may not have finished replaying it.
+/// Recovery decided which records it accepts, and may not have finished replaying them.
 const FLAG_VERDICT: u64 = 1;
 /// The journal was closed with an empty log.
 const FLAG_CLEAN: u64 = 2;
@@ -140,7 +140,7 @@ pub(crate) fn judged<W: Word>(header: &TailHeader<W>, pos: W, seq: W) -> TailHea
     }
 }
 
-/// The header of a log that is empty from `pos` and `seq` on, behind one of `generation`.
+/// The header of a log that is empty from `pos` and `seq` on, after one of `generation`.
 pub(crate) fn empty<W: Word>(generation: W, epoch: W, pos: W, seq: W) -> TailHeader<W> {
     TailHeader {
         generation: generation + W::of(1),

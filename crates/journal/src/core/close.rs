@@ -1,4 +1,4 @@
-//! The core's way from running to a batch: what a sync concerns, freezing, data written
+//! The core's way from running to a batch: the transactions of a sync, freezing, data written
 //! around the log, and the choice of the next record's transactions.
 
 use super::objects::ObjectList;
@@ -71,7 +71,7 @@ impl Core {
         running.map(|txn| txn.attached.len()).sum()
     }
 
-    /// A running one of `ids` with attached keys, of which it gives up so many at most.
+    /// Takes at most `most` attached keys from the first running transaction of `ids` that has any.
     pub(crate) fn take_attached(&mut self, ids: &[TxnId], most: usize) -> Option<Attached> {
         for id in ids {
             let id = self.resolve(*id);
@@ -93,7 +93,7 @@ impl Core {
         None
     }
 
-    /// What was put off for the keys is in the transaction: nothing is held for it any more.
+    /// The delayed work of the keys is in the transaction: nothing is held for it any more.
     pub(crate) fn was_attached(&mut self, attached: &Attached) {
         let id = self.resolve(attached.id);
         if let Some(txn) = self.txns.get_mut(&id) {
@@ -105,7 +105,7 @@ impl Core {
     }
 
     /// Closes the running ones of `ids`: from now on they own their bytes. Operations may be
-    /// open; what they changed in the cache is no part of a transaction before they commit.
+    /// open; their changes in the cache are no part of a transaction before they commit.
     pub(crate) fn freeze(&mut self, ids: &[TxnId], cache: &Cache) {
         let mut resolved: Vec<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
         resolved.sort_unstable();
@@ -270,7 +270,7 @@ impl Core {
         self.closed.front().copied()
     }
 
-    /// Chooses the next batch: what `ids` need, as far as it is ready, and others up to a bound, so that small
+    /// Chooses the next batch: the ready transactions that `ids` need, and others up to a bound, so that small
     /// commits share a flush and none carries another stream's masses. If nothing of `ids` is ready, the oldest that is goes.
     /// `None` if nothing is ready, or `empty` was not asked for.
     pub(crate) fn next_batch(
@@ -287,7 +287,7 @@ impl Core {
         let needed = self.closure(ids);
         let mut passed_over: Vec<TxnId> = Vec::new();
         let mut along = Along::new(faults.carry_all);
-        // Those that closed before a chosen one, and have to wait: the first so many.
+        // Transactions that are not chosen, in order; for each chosen one, how many of them closed before it.
         let mut waiting: Vec<TxnId> = Vec::new();
         let mut overtaken: Vec<usize> = Vec::new();
         let mut own = needed.iter().any(|id| {
@@ -325,7 +325,7 @@ impl Core {
                 txn.passed_over += 1;
             }
         }
-        // An empty record must not take what admitted operations have reserved.
+        // An empty record must not take space that admitted operations have reserved.
         if chosen.is_empty() && (!empty || self.log_free() <= self.reserved_blocks) {
             return None;
         }
@@ -353,7 +353,7 @@ impl Core {
     }
 
     /// The covered runs of a closed transaction that can be laid after the chosen ones, in `room`
-    /// blocks: its data is written, and what it follows is laid or chosen.
+    /// blocks: its data is written, and the transactions that it follows are laid or chosen.
     fn runs_if_ready<'a>(
         &self,
         txn: &'a Txn,
@@ -364,7 +364,7 @@ impl Core {
         let Phase::Closed(DataState::Ready(runs)) = &txn.phase else {
             return None;
         };
-        // What is in a batch is laid: no two batches are written at a time.
+        // The transactions of a batch are laid: no two batches are written at a time.
         let follows = |id: &TxnId| {
             let id = self.resolve(*id);
             let waits = |txn: &Txn| txn.phase != Phase::Committing;
@@ -427,7 +427,7 @@ impl Core {
     }
 }
 
-/// Moves a closed transaction's contents out for the committer; what the core needs for its books stays.
+/// Moves a closed transaction's contents out for the committer; the core keeps what it needs for its accounts.
 fn take_body(txn: &mut Txn, batch: u64) -> Txn {
     txn.phase = Phase::Committing;
     txn.batch = batch;

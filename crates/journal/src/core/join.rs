@@ -1,5 +1,5 @@
-//! The core's way from an operation to a running transaction: whom it relates to, merging, and
-//! what the transaction owns afterwards.
+//! The core's way from an operation to a running transaction: which transactions it relates to, merging, and
+//! the blocks and objects that the transaction owns afterwards.
 
 use super::objects::{Namer, ObjectList};
 use super::streams::Share;
@@ -305,7 +305,7 @@ impl Core {
     }
 
     fn merge(&mut self, a: TxnId, b: TxnId) -> TxnId {
-        // The smaller one moves: what was in n transactions moves log n times at most.
+        // The smaller one moves: each item of n transactions moves at most log n times.
         let (keep, gone) = match self.parts_of(a) >= self.parts_of(b) {
             true => (a, b),
             false => (b, a),

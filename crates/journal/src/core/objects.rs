@@ -43,7 +43,7 @@ pub(crate) struct Namer {
 #[derive(Default)]
 pub(crate) struct ObjectList {
     list: Vec<(Object, Access)>,
-    /// So many of them are in the index.
+    /// Number of them in the index.
     indexed: usize,
     /// How many of the transaction's objects are in sorted runs instead.
     sorted: usize,
@@ -130,7 +130,7 @@ impl Core {
         indexed.iter().copied().chain(sorted).collect()
     }
 
-    /// Indexes what transactions have listed so far, and from now on each operation.
+    /// Indexes all objects that transactions have listed so far, and from now on those of each operation.
     pub(super) fn index_objects(&mut self) {
         if self.objects.indexing {
             return;
@@ -165,7 +165,7 @@ impl Core {
         }
     }
 
-    /// One stream is alone again: what comes is only listed.
+    /// One stream is alone again: objects are only listed from now on.
     pub(super) fn stop_indexing(&mut self) {
         if self.streams.live() <= 1 {
             self.objects.indexing = false;

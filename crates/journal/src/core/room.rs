@@ -1,4 +1,4 @@
-//! The core's room: what the policy is asked, with the core's counts.
+//! The core's room: questions to the policy, with the core's counts.
 
 use super::{Core, Txn, TxnId};
 use crate::policy::{DataUse, LogUse, heaviest};
@@ -51,7 +51,7 @@ impl Core {
         self.acked_pos > self.durable_tail_pos
     }
 
-    /// Admits an operation, or says what it has to wait for. Reserves its log blocks, and
+    /// Admits an operation, or returns the reason why it must wait. Reserves its log blocks, and
     /// possibly more for others of its lane: returns how many more.
     pub(crate) fn admit(&mut self, stream: StreamId, credits: Credits) -> Result<u64, Blocked> {
         if self.closing {
@@ -105,7 +105,7 @@ impl Core {
         heaviest(self.txns.iter().map(|(id, txn)| (weight(txn), *id)), enough)
     }
 
-    /// What holds most of the log, enough to be of use to an operation that needs these blocks.
+    /// The transactions that hold most of the log, enough of them for an operation that needs these blocks.
     pub(crate) fn heaviest_in_log(&self, need: u64) -> Vec<TxnId> {
         self.heaviest(self.log_use().relief(need), Txn::need_blocks)
     }

@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// The batch is durable: what it held is acknowledged. Returns the runs that leave the quarantine.
+    /// The batch is durable: its transactions are acknowledged. Returns the runs that leave the quarantine.
     fn durable(&mut self, batch: Batch) -> Vec<Run> {
         debug_assert_eq!(batch.seq, self.acked_seq + 1);
         self.probe.tell(|| Decision::Acknowledged);
@@ -132,7 +132,7 @@ impl Core {
         let weights: u64 = batch.txns.iter().map(|(_, txn)| txn.log_bytes).sum();
         let mut laid = (batch.blocks * BLOCK_SIZE as u64, weights);
         for (id, txn) in batch.txns {
-            // Its part of the record, by what it may take; and its data.
+            // Its part of the record, by its bound; and its data.
             let part = match laid.1 {
                 0 => laid.0,
                 weights => laid.0 * txn.log_bytes / weights,
@@ -166,7 +166,7 @@ impl Core {
         self.release()
     }
 
-    /// Drops what is durable from the marks of a stream.
+    /// Drops durable transactions from the marks of a stream.
     fn forget_marks(&mut self, stream: StreamId) {
         let Some(mut marks) = self.marks.remove(&stream) else {
             return;
@@ -177,7 +177,7 @@ impl Core {
         }
     }
 
-    /// The committed image of a block becomes what the batch left.
+    /// The committed image of a block becomes that of the batch.
     fn settle(&mut self, block: PostImage, seq: u64, cache: &Cache) {
         let at = block.at;
         let Some(image) = block.image else {
@@ -202,8 +202,8 @@ impl Core {
             entry.kind
         });
         if !agree {
-            // A bug, or two structures of a damaged volume that lie over each other. What is
-            // durable counts; where it is looked at, it is told.
+            // A bug, or two structures of a damaged volume that overlap. The durable content
+            // counts; the code that reads it reports the damage.
             self.fail(&Error::Corrupt {
                 what: format!("block {at}: the record and the current image disagree"),
             });
@@ -214,7 +214,7 @@ impl Core {
         }
     }
 
-    /// Takes what may be allocated again out of the quarantine.
+    /// Takes the blocks that may be allocated again out of the quarantine.
     fn release(&mut self) -> Vec<Run> {
         if self.checkpointing {
             return Vec::new();

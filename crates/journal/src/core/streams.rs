@@ -1,4 +1,4 @@
-//! The core's records on streams: what each did, what it waited for and took along, when it is due,
+//! The core's records on streams: the work of each, its waits, the streams that it took along, when it is due,
 //! and which streams merged why.
 //!
 //! Invariants: the counts of a stream survive every merge; the records hold one entry for each stream that did
@@ -28,7 +28,7 @@ const RECORDS_MAX: usize = 4096;
 pub(crate) struct Share {
     /// Its operations.
     pub(crate) operations: u64,
-    /// What they weigh when the transaction's bytes are divided among its streams.
+    /// Their weight when the transaction's bytes are divided among its streams.
     pub(crate) weight: u64,
 }
 
@@ -312,7 +312,7 @@ impl Core {
         }
     }
 
-    /// Streams that are in what must be laid for `ids`; not more than are remembered.
+    /// Streams of the transactions that must be laid for `ids`; not more than are remembered.
     fn streams_of(&self, ids: &[TxnId]) -> Vec<StreamId> {
         let needed = self.closure(ids);
         let mut streams: Vec<StreamId> = (needed.iter())
@@ -331,7 +331,7 @@ impl Core {
         let mut left = (bytes, weights);
         let mut parts: Vec<(StreamId, u64)> = Vec::with_capacity(txn.streams.len());
         for (stream, share) in &txn.streams {
-            // Of what is left, so that the parts add up.
+            // Of the rest, so that the parts add up.
             let part = match left.1 {
                 0 => left.0,
                 weights => {

@@ -1,4 +1,4 @@
-//! What needs to see inside: closed transactions that no thread drives, flushes under way, operations at the gate.
+//! Tests of internal states: closed transactions that no thread drives, flushes under way, operations at the gate.
 #![allow(clippy::unwrap_used)]
 
 use super::HOLD_KEYS_MAX;
@@ -24,7 +24,7 @@ fn journal(faults: Faults) -> Journal {
     Journal::open(device, config).unwrap().0
 }
 
-/// So many whole blocks of the log.
+/// Writes `blocks` whole blocks of the log.
 fn fill(journal: &Journal, stream: u32, at: u64, blocks: u64) {
     for at in at..at + blocks {
         let credits = Credits {
@@ -38,7 +38,7 @@ fn fill(journal: &Journal, stream: u32, at: u64, blocks: u64) {
     }
 }
 
-/// Closes what a stream has, and leaves it to others.
+/// Closes a stream's transaction, and leaves its commit to others.
 fn close(journal: &Journal, stream: u32) {
     let of = |core: &mut Core| core.concerned(&[StreamId(stream)], &[]);
     journal.inner().close(of).unwrap();

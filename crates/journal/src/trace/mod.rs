@@ -1,4 +1,4 @@
-//! Records what a journal does, for the checkers that are extracted from the proofs
+//! Records the actions of a journal, for the checkers that are extracted from the proofs
 //! (`proofs/oracle`): every request of its device, with the bytes, and every decision of its
 //! core, in the order in which they happened.
 //!
@@ -9,7 +9,7 @@
 //! | module | job |
 //! |---|---|
 //! | `running` | the lines of a running journal |
-//! | `recovery` | the lines of a cut, and of the recovery behind it |
+//! | `recovery` | the lines of a cut, and of the recovery after it |
 //! | `streams` | the lines of operations, transactions and records |
 
 mod names;
@@ -95,8 +95,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder; `mark` is told at the start and after each event how many there are, so that a device with a trace of
-    /// its own can be cut where this one is.
+    /// A recorder; `mark` gets the number of events, at the start and after each event, so that a device with its own
+    /// trace can be cut at the same event.
     #[must_use]
     pub fn new(mark: Option<Mark>) -> Recorder {
         let log = Mutex::default();
@@ -129,7 +129,7 @@ impl Recorder {
         }
     }
 
-    /// Records no more; returns what happened.
+    /// Ends the recording; returns the events.
     fn stop(&self) -> Vec<Event> {
         let mut log = self.shared.log();
         log.recording = false;
@@ -143,7 +143,7 @@ impl Recorder {
     }
 }
 
-/// Notes what a device is asked.
+/// Notes the requests to a device.
 struct Recorded {
     device: Arc<dyn BlockDevice>,
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! The lines of a cut and of the recovery behind it, for `oracle journal`.
+//! The lines of a cut and of the recovery after it, for `oracle journal`.
 
 use super::running::{Trace, Written, header_bytes};
 use super::{Event, Place, Recorder, read_block};
@@ -9,10 +9,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use steadfast_block::{Block, BlockDevice, BlockNo};
 
-/// A cut of a trace, and what came after it.
+/// A cut of a trace, and the events after it.
 pub struct Cut<'a> {
     trace: &'a mut Trace,
-    /// Headers and parts of records that may be there: so many of the trace's, and recovery's.
+    /// Headers and parts of records that may be there: the first `known` of the trace, and those of the recovery.
     known: usize,
     headers: Vec<Written>,
     /// Newest content of each block, and which blocks were written since the start.
@@ -22,7 +22,7 @@ pub struct Cut<'a> {
 }
 
 impl Trace {
-    /// Cuts the trace after `events` of its events; `image` is what was left.
+    /// Cuts the trace after `events` of its events; `image` is the device after the cut.
     ///
     /// # Errors
     /// A read error of the image.
@@ -200,7 +200,7 @@ impl Cut<'_> {
         }
     }
 
-    /// Cuts again, in the recovery or behind it; `image` is what was left.
+    /// Cuts again, in the recovery or after it; `image` is the device after the cut.
     ///
     /// # Errors
     /// A read error of the image.

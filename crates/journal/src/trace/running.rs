@@ -45,13 +45,13 @@ pub(super) struct Written {
     /// Number of events up to its write, that included.
     pub(super) at: usize,
     pub(super) place: Place,
-    /// The bytes that count; what is behind them is filling.
+    /// The bytes that count; the bytes after them are filling.
     pub(super) bytes: Arc<[u8]>,
     /// How the checker calls it.
     pub(super) name: String,
 }
 
-/// A running journal's events as lines, and what is needed to cut it anywhere.
+/// A running journal's events as lines, and the state that is needed to cut it anywhere.
 #[derive(Clone)]
 pub struct Trace {
     pub(super) volume: Volume,
@@ -147,7 +147,7 @@ struct Running<'a> {
     newer: Place,
     /// Writes of the record under way that have not returned.
     parts_left: usize,
-    /// What the record that comes next frees, and what it has written around the log.
+    /// The blocks that the next record frees, and those that it has written around the log.
     laid: (Vec<Run>, Vec<Run>),
 }
 
@@ -281,7 +281,7 @@ impl Running<'_> {
         Writing::Header
     }
 
-    /// A write to the log: the first one of a record tells the record, which takes all of them.
+    /// A write to the log: the first one of a record identifies the record, which takes all of them.
     fn log(&mut self, events: &[Event], at: usize) -> Writing {
         if self.parts_left > 0 {
             return Writing::Record;
@@ -393,7 +393,7 @@ impl Running<'_> {
         self.line(line);
     }
 
-    /// The content of a block that a record covers: what was written there, if the record's hash is its.
+    /// The content of a block that a record covers: the bytes written there, if they match the record's hash.
     fn covered(&mut self, run: &Covered, at: u64) -> String {
         let blocks = run.at.0..run.at.0 + u64::from(run.count);
         let written: Option<Vec<Block>> = blocks.map(|at| self.data.get(&at).copied()).collect();

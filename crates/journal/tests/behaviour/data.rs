@@ -1,4 +1,4 @@
-//! Large transactions: when one closes because of its size, and who writes it.
+//! Large transactions: when one closes because of its size, and which thread writes it.
 
 use super::*;
 use steadfast_journal::{TXN_PIPELINED_BLOCKS, in_memory};
@@ -9,7 +9,7 @@ const RUN: u64 = 256;
 const BUDGET: u64 = 16_384;
 const FULL: u64 = BUDGET / 2;
 
-/// Journals data in runs of 256 blocks, until so many blocks are in transactions.
+/// Journals data in runs of 256 blocks, until `blocks` blocks are in transactions.
 fn write(journal: &Journal, blocks: u64) {
     write_as(journal, 0, 0, blocks);
 }
@@ -52,7 +52,7 @@ fn with_workers_a_large_append_is_written_while_it_grows() {
     assert_eq!(journal.stats().transactions, 1);
     let begun = Instant::now();
     while journal.stats().commits == 0 {
-        assert!(begun.elapsed() < PATIENCE, "nobody writes it");
+        assert!(begun.elapsed() < PATIENCE, "no thread writes it");
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(journal.stats().around_blocks, FULL);
@@ -121,7 +121,7 @@ fn without_workers_nothing_is_written_before_a_transaction_is_full() {
     journal.close().unwrap();
 }
 
-/// Who holds most is committed, and not everybody.
+/// Without memory, the stream that holds most is committed, and not every stream.
 #[test]
 fn without_memory_what_holds_most_is_committed() {
     const SMALL: u64 = 16 * RUN;
@@ -189,7 +189,7 @@ fn a_transaction_of_a_million_objects_closes_before_it_is_synced() {
 #[test]
 fn a_transaction_of_many_blocks_closes_before_it_is_synced() {
     const BOUND: u64 = 16_384;
-    // The core is told of operations a few dozen at a time.
+    // A lane hands its operations to the core a few dozen at a time.
     const PATCHED: u64 = BOUND + 1000;
     let region = Region {
         log_blocks: 2048,
@@ -211,7 +211,7 @@ fn a_transaction_of_many_blocks_closes_before_it_is_synced() {
     assert_eq!(journal.stats().transactions, 1);
 }
 
-/// What is kept is what is read next time, also when the block has got a new life in between.
+/// The next read returns the kept content, also if the block has got a new life in between.
 #[test]
 fn data_that_was_read_stays_in_memory_until_it_is_written_anew() {
     let device = Arc::new(MemDevice::new(DATA + 8));

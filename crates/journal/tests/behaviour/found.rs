@@ -1,12 +1,12 @@
-//! What models, schedules and directed tests found once, and the statistics.
+//! Regressions that models, schedules and directed tests found, and the statistics.
 
 use super::*;
 
-/// A patch, or the end, of a block that another stream has written around the log and not
-/// committed depends on that stream, whether the caller relates them or not: it was laid alone,
-/// and a cut left the patch in a block without its base.
+/// A stream that patches or frees a block which another stream has written around the log and not
+/// committed depends on that stream, whether the caller relates them or not. Story: the patch was
+/// laid alone, and a cut left it in a block without its base.
 #[test]
-fn who_patches_or_frees_a_block_written_around_depends_on_its_writer() {
+fn a_stream_that_patches_or_frees_a_block_written_around_depends_on_its_writer() {
     for frees in [false, true] {
         let sim = fresh();
         let journal = open(sim.clone());

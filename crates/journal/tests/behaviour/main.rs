@@ -1,5 +1,5 @@
-//! What streams, threads and workers see: who waits for whom, what merges, what becomes
-//! durable by itself, and that nobody waits for ever.
+//! The behaviour that streams, threads and workers see: which waits for which, what merges, what
+//! becomes durable by itself, and that no thread waits for ever.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -104,7 +104,7 @@ enum Stop {
     Flush {
         fails: bool,
     },
-    /// The next write at this block or behind.
+    /// The next write at this block or after it.
     WriteFrom(u64),
 }
 
@@ -202,7 +202,7 @@ fn corner_15_a_deferred_operation_becomes_durable_by_itself_and_at_close() {
     put(&journal, 1, META, 0, 7).unwrap();
     let deadline = Instant::now() + PATIENCE;
     while journal.usage().2 > 0 {
-        assert!(Instant::now() < deadline, "nobody commits");
+        assert!(Instant::now() < deadline, "no thread commits");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(get(&cut(&sim), META, 0), 7);
@@ -263,7 +263,7 @@ fn corner_10_large_operations_of_many_streams_share_a_small_log() {
 }
 
 #[test]
-fn corner_10_who_waits_for_other_operations_room_is_woken_when_they_end() {
+fn corner_10_a_thread_that_waits_for_other_operations_room_is_woken_when_they_end() {
     let journal = open(fresh());
     let mut held = Vec::new();
     for stream in 0..6 {
@@ -464,7 +464,7 @@ fn corner_21_a_chain_of_related_streams_is_one_transaction() {
 }
 
 #[test]
-fn corner_58_who_relates_to_a_transaction_being_written_is_laid_after_it() {
+fn corner_58_a_transaction_related_to_one_being_written_is_laid_after_it() {
     let sim = fresh();
     let slow = Slow::new(sim.clone());
     let journal = open(slow.clone());
@@ -573,7 +573,7 @@ fn corner_14_no_flush_counts_beside_one_that_reports_a_failure_later() {
         spawn(move || journal.checkpoint())
     };
     slow.until_inside();
-    // The device tells the loss of a write to one flush only, and it may be this record's.
+    // The device reports the loss of a write to one flush only, and it may be this record's.
     let sync = {
         let journal = journal.clone();
         spawn(move || journal.sync(StreamId(1), &[]))
@@ -693,14 +693,14 @@ fn delayed_work_is_asked_for_once_and_never_dropped() {
     );
     attach(&journal, 5);
     drop(pool);
-    // Nobody is left who could do it: the transaction must not commit by halves.
+    // No client is left that could do the delayed work: the transaction must not commit without it.
     assert!(journal.sync(StreamId(1), &[]).is_err());
     assert!(journal.close().is_err());
     assert_eq!(get(&cut(&sim), META, 40), 0);
 }
 
 #[test]
-fn a_client_that_panics_stops_the_journal_and_nobody_waits_for_ever() {
+fn a_client_that_panics_stops_the_journal_and_no_thread_waits_for_ever() {
     let journal = open(fresh());
     let _pool = with_client(&journal);
     attach(&journal, 13);

@@ -1,4 +1,4 @@
-//! Streams: what each did, when it is due, which merged and why.
+//! Streams: the counts of each, when it is due, which merged and why.
 
 use super::*;
 use steadfast_journal::{Clock, Faults, MERGES_KEPT, Merge, StreamCounts, Together};
@@ -184,7 +184,7 @@ fn a_stream_is_forgotten_only_when_it_is_durable() {
 
 /// A front end may have a stream for each file.
 #[test]
-fn streams_that_nobody_forgets_take_bounded_memory() {
+fn streams_that_are_never_forgotten_take_bounded_memory() {
     let (_, journal) = open_with(|_| ());
     journal.set_commit_interval(StreamId(7), Some(Duration::from_secs(1)));
     for stream in 0..20_000 {
@@ -274,14 +274,14 @@ fn much_data_becomes_durable_by_itself_too() {
     journal.start_workers();
     let deadline = Instant::now() + PATIENCE;
     while journal.usage().2 > 0 {
-        assert!(Instant::now() < deadline, "nobody commits");
+        assert!(Instant::now() < deadline, "no thread commits");
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!([1, 2].map(|s| counts(&journal, s).commits), [1, 1]);
     journal.close().unwrap();
 }
 
-/// What a lone stream names is only listed; a second stream must find it all the same.
+/// Objects of a lone stream are only listed; a second stream must find them all the same.
 fn second_stream(faults: Faults) -> u64 {
     let (sim, journal) = open_with(|config| config.faults = faults);
     let mut op = journal.begin(StreamId(1), small(200)).unwrap();
@@ -311,7 +311,7 @@ fn relations_of_a_lone_stream_are_indexed_when_a_second_one_comes() {
 #[test]
 fn a_stream_that_was_alone_again_is_found_by_the_next_one() {
     let (_, journal) = open_with(|_| ());
-    // Two streams, so that what they name is indexed; then stream 1 alone, with something old and something new.
+    // Two streams, so that their objects are indexed; then stream 1 alone, with an old and a new object.
     name(&journal, 1, &[file(1)]);
     name(&journal, 2, &[file(2)]);
     journal.sync_stream(StreamId(2)).unwrap();

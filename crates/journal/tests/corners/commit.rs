@@ -184,7 +184,7 @@ fn corner_05_a_block_covered_and_freed_by_one_record_is_reused_behind_its_proof(
 /// Where a transaction is when the next operation of its stream comes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Way {
-    /// Closed, behind another stream's record.
+    /// Closed, after another stream's record.
     Closed,
     Written,
     Flushed,
@@ -211,9 +211,9 @@ fn touch_with_slow_data(stage: &Stage) -> Receiver<Result<()>> {
     sync
 }
 
-/// A transaction that touched a directory was still to be laid when the next one removed the
-/// directory, and a third gave its inode to somebody else. Its record had the times of whoever had the
-/// inode by then, and a cut left the directory with them.
+/// Story: a transaction that touched a directory was still to be laid when the next one removed the
+/// directory, and a third reused its inode. The first one's record had the times of the inode's new
+/// owner, and a cut left the directory with them.
 #[test]
 fn a_touched_directory_keeps_its_times_until_its_removal_is_durable() {
     let story = |faults| {
@@ -246,9 +246,9 @@ fn a_touched_directory_keeps_its_times_until_its_removal_is_durable() {
 }
 
 /// Two streams touch a directory and do not relate: the one that closed later is laid first. Its times
-/// stay, although the other's record comes after it.
+/// stay, although the other's record comes after its own.
 #[test]
-fn a_directory_has_the_times_of_whoever_closed_last_whatever_is_laid_first() {
+fn a_directory_has_the_times_of_the_transaction_that_closed_last_whatever_is_laid_first() {
     let story = |faults| {
         let stage = Stage::new(faults);
         let first = touch_with_slow_data(&stage);

@@ -146,8 +146,8 @@ fn corner_08_a_read_beside_a_checkpoint_has_the_newest_bytes_without_the_device(
     }
 }
 
-/// A block is read from its home by one who has no lock on it, and meanwhile freed, released,
-/// begun again, committed, and written home; the late bytes are of its last life.
+/// A thread reads a block from its home without a lock on it; meanwhile the block is freed, released,
+/// begun again, committed, and written home. The late bytes are of its last life.
 fn read_that_is_overtaken(crowded_out: bool) {
     let stage = forgetful();
     stage.slow.arm(Stop::Read(NODE));
@@ -170,7 +170,7 @@ fn read_that_is_overtaken(crowded_out: bool) {
     stage.slow.let_go();
     soon(&late, "the late read").unwrap();
     assert_eq!(word(&stage.journal, NODE, 0), Ok(1), "read from memory");
-    // Whoever patches it now builds on the same bytes.
+    // A patch builds on the same bytes now.
     stage.op(0, |op| {
         set(op, NODE, 8, 2);
         set(op, META, 0, 2);
@@ -214,7 +214,7 @@ fn corner_09_a_device_read_of_one_operation_delays_no_unrelated_commit() {
     };
     let slow = patch_in_thread(1);
     stage.slow.until_inside();
-    // Who needs the same block waits, and holds up nobody either.
+    // A thread that needs the same block waits, and holds up no other thread either.
     let beside = patch_in_thread(2);
     not_yet(&beside, "the second patch of a block being read");
     let journal = stage.journal.clone();

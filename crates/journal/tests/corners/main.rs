@@ -63,7 +63,7 @@ fn holds(story: impl Fn(Faults) -> Outcome, broken: &[Faults]) {
     }
 }
 
-/// Hears of released blocks, and does nothing when a transaction closes.
+/// Receives released blocks, and does nothing when a transaction closes.
 #[derive(Default)]
 struct Pool(Mutex<Vec<u64>>);
 
@@ -117,7 +117,7 @@ impl Slow {
         let state = self.state.lock().unwrap();
         let free = |s: &mut (Stop, Held)| s.1 == Held::Free;
         let waited = self.changed.wait_timeout_while(state, PATIENCE, free);
-        assert!(waited.unwrap().0.1 == Held::Inside, "nobody came");
+        assert!(waited.unwrap().0.1 == Held::Inside, "no thread came");
     }
 
     fn let_go(&self) {
@@ -170,7 +170,7 @@ impl BlockDevice for Slow {
     }
 }
 
-/// A fresh journal on a recording device, and who is around it.
+/// A fresh journal on a recording device, and its client.
 struct Stage {
     sim: Arc<SimDevice>,
     slow: Arc<Slow>,
@@ -254,8 +254,8 @@ impl Stage {
         spawn(move || journal.checkpoint())
     }
 
-    /// Cuts the story everywhere, recovers, and observes: read-only and for writing alike,
-    /// something that `allowed` admits behind the last acknowledgement. Recoveries are cut as
+    /// Cuts the story everywhere, recovers, and observes. Read-only and for writing alike, the result must be
+    /// one that `allowed` admits after the last acknowledgement. Recoveries are cut as
     /// well, and must then come to the same.
     fn explore<T: Eq + Debug>(
         &self,
@@ -401,7 +401,7 @@ fn expect_data(journal: &Journal, at: u64, expected: &[u8]) -> std::result::Resu
     expect_bytes(at, &block, expected)
 }
 
-/// A metadata block is `expected`, but for its seal.
+/// A metadata block is `expected`, except for its seal.
 fn expect_meta(journal: &Journal, at: u64, expected: &[u8]) -> std::result::Result<(), String> {
     let block = journal.read(BlockNo(at), Kind::Meta);
     let block = block.map_err(|e| e.to_string())?;

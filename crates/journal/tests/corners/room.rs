@@ -31,7 +31,7 @@ fn corner_10_what_was_reserved_and_not_used_is_free_at_commit() {
         full(n, true);
         full(99, false);
     }
-    // All that in memory alone; nobody waited, and nothing made room for reservations.
+    // All that in memory alone; no thread waited, and nothing made room for reservations.
     let stats = stage.journal.stats();
     assert_eq!((stats.waits, stats.commits, stats.checkpoints), (0, 0, 0));
     stage.ack(1);
@@ -45,7 +45,7 @@ fn corner_10_what_was_reserved_and_not_used_is_free_at_commit() {
     not_yet(&waiter, "an operation without log space");
     held.into_iter().for_each(drop);
     soon(&waiter, "an operation that has room now").unwrap();
-    // What is kept for delayed work is free as soon as its transaction is closed.
+    // The reservation for delayed work is free as soon as its transaction is closed.
     for n in 0..40 {
         let mut op = stage.journal.begin(StreamId(1), most).unwrap();
         set(&mut op, META, 8, 100 + n);
@@ -94,7 +94,7 @@ fn locking(stage: &Stage) -> Arc<Locking> {
 }
 
 #[test]
-fn corner_60_a_lock_holder_with_credits_waits_for_nobody_while_the_closer_wants_its_lock() {
+fn corner_60_a_lock_holder_with_credits_never_waits_while_the_closer_wants_its_lock() {
     let stage = Stage::new(Faults::default());
     let program = locking(&stage);
     let most = small(stage.journal.op_bytes_max());

@@ -1,4 +1,4 @@
-//! A device that returns to its last flush, and looks at what each flush leaves: amounts move between
+//! A device that returns to its last flush, and checks the state of each flush: amounts move between
 //! blocks, so that their sum stays, and blocks name data that must be there. Several epochs can be on their way: each state
 //! that a crash may leave is the end of an epoch, so the end of each epoch is looked at.
 
@@ -18,7 +18,7 @@ const BLOCKS: u64 = 40_000;
 /// Epochs on their way.
 const WINDOW: usize = 8;
 
-/// A device that knows what its last flush left, and who looks at that.
+/// A device that keeps the state of its last flush, and checks each such state.
 pub(crate) struct Epochs {
     pub(crate) now: MemDevice,
     pub(crate) state: Mutex<State>,
@@ -82,7 +82,7 @@ impl Epochs {
         self.changed.notify_all();
     }
 
-    /// Waits until so many epochs are on their way.
+    /// Waits until `epochs` epochs are on their way.
     #[cfg(not(feature = "shuttle"))]
     pub(crate) fn wait_for_closed(&self, epochs: usize) {
         let mut state = self.state.lock().unwrap();
@@ -245,7 +245,7 @@ pub(crate) fn number(block: &Block, offset: usize) -> u64 {
 }
 
 /// Whether a state is one that operations leave: each adds to one block what it takes from another,
-/// so the sum over all is zero; and behind each reference is the data that it names.
+/// so the sum over all is zero; and each reference leads to the data that it names.
 pub(crate) fn look(disk: &MemDevice) -> Result<(), String> {
     let mut sum = 0u64;
     for at in (0..META).map(BlockNo) {

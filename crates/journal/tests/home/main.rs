@@ -203,8 +203,8 @@ fn corner_47_an_epoch_that_fills_is_flushed_between_batches() {
     assert!(error.contains("the epoch is full"), "{error}");
 }
 
-/// Corner 49: blocks are freed, used again, freed again, a few at a time and in any order. The device is told
-/// of all that are free in the end, and of none that lives: each flush is looked at.
+/// Corner 49: blocks are freed, used again, freed again, a few at a time and in any order. All blocks that are free
+/// in the end are trimmed, and none that lives: the test looks at each flush.
 #[test]
 fn corner_49_freed_blocks_are_trimmed_unless_they_live_again() {
     for (trim_blocks, faults, found) in [
@@ -292,7 +292,7 @@ fn corner_49_freed_blocks_are_trimmed_unless_they_live_again() {
 }
 
 /// Two threads that add to the same blocks. The second begins to sync while the first one's epoch is on its way.
-/// `between` is called when both epochs are. Returns what the threads got.
+/// `between` is called when both epochs are. Returns the threads' results.
 fn two_on_their_way(
     device: &Arc<Epochs>,
     journal: &Journal,

@@ -193,7 +193,7 @@ struct Driver<'a> {
     client: Arc<Released>,
     free: BTreeSet<u64>,
     log: Log,
-    /// Position in the device's trace from which the log tells the truth.
+    /// Position in the device's trace from which on the log is right.
     from: usize,
     head: u64,
     tickets: Vec<(Ticket, usize)>,
@@ -215,7 +215,7 @@ struct Draft<'a> {
     taken: BTreeSet<u64>,
 }
 
-/// Carries a history out. The error tells the story.
+/// Carries a history out. The error describes the history.
 pub(crate) fn drive(history: &History, faults: Faults, tally: &mut Tally) -> Result<(), String> {
     tally.cases += 1;
     let setup = Setup {
@@ -247,7 +247,7 @@ pub(crate) fn drive(history: &History, faults: Faults, tally: &mut Tally) -> Res
             .try_for_each(|step| driver.step(step))?;
         driver.look()
     };
-    // A panic wants its history told, too.
+    // A panic reports its history, too.
     let result = catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -340,7 +340,7 @@ impl Driver<'_> {
         self.hear()
     }
 
-    /// Takes in what left the quarantine.
+    /// Takes in the blocks that left the quarantine.
     fn hear(&mut self) -> Result<(), String> {
         let runs = std::mem::take(&mut *self.client.0.lock().unwrap());
         for block in runs.into_iter().flat_map(|(at, n)| at.0..at.0 + n) {

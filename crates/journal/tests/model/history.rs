@@ -56,7 +56,7 @@ pub(crate) enum Step {
         objects: Vec<u8>,
     },
     SyncAll,
-    /// For the operation that was committed so many before the last.
+    /// For the operation that was committed `back` before the last.
     Wait {
         back: u8,
     },

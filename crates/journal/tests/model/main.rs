@@ -125,7 +125,7 @@ macro_rules! mutation {
     };
 }
 
-// All faults that a power cut can show. `replay_past_bad` needs a damaged medium: behind a record
+// All faults that a power cut can show. `replay_past_bad` needs a damaged medium: after a record
 // that a cut tore there is never another one.
 mutation!(a_skipped_flush_is_caught, skip_flush, SMALL);
 mutation!(an_early_acknowledgement_is_caught, acknowledge_early, SMALL);

@@ -33,7 +33,7 @@ struct Shared {
     free: Mutex<BTreeSet<u64>>,
 }
 
-/// Hears what is released; holds nothing that a thread in the journal could want.
+/// Receives released blocks; holds no lock that a thread in the journal could want.
 struct Releases(std::sync::Weak<Shared>);
 
 impl Client for Releases {

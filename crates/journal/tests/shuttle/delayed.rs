@@ -1,5 +1,5 @@
 //! Work that is put off until a transaction closes: streams write into memory, and their blocks are
-//! allocated and written when somebody syncs.
+//! allocated and written at a sync.
 
 use super::{META, World, synced};
 use std::collections::BTreeMap;

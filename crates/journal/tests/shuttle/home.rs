@@ -12,7 +12,7 @@ use steadfast_journal::{
     Config, Credits, EPOCH_BLOCKS_MIN, Error, Faults, Journal, Kind, META_BYTES, StreamId,
 };
 
-/// Moves an amount between two blocks that others use, too. What is acknowledged is durable then.
+/// Moves an amount between two blocks that others use, too. An acknowledged move is durable then.
 fn transfer(device: &Epochs, journal: &Journal, thread: u32, round: u64) -> Result<(), Error> {
     let credits = Credits {
         log_bytes: 2 * 64,
@@ -58,7 +58,7 @@ fn name(journal: &Journal, round: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// One schedule; what a flush left that must not be.
+/// One schedule; returns the invalid state that a flush left, if any.
 fn run(faults: Faults) -> Option<String> {
     let device = Epochs::new(EPOCH_BLOCKS_MIN);
     device.rollback().unwrap();

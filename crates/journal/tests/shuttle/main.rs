@@ -34,7 +34,7 @@ const REGION: Region = Region {
     log_blocks: 64,
 };
 const META: BlockNo = BlockNo(66);
-/// The device's own notes above this are the recorder's: so many events.
+/// The device's marks from here on are the recorder's: the number of events, added to this.
 const RECORDED: u64 = 1 << 32;
 /// Records that the volume has seen before: its log wraps in the middle of a trace.
 const RECORDS_BEFORE: u64 = 58;
@@ -51,7 +51,7 @@ trait World: Send + Sync + 'static {
     const THREADS: &'static [fn(&Self)];
     /// What the threads have left in memory is complete.
     fn complete(&self);
-    /// What a journal holds follows from a prefix of each stream, at least so long.
+    /// A journal's content follows from a prefix of each stream, of at least this length.
     fn check(&self, journal: &Journal, least: [u64; 2]);
     fn journal(&self) -> &Journal;
     fn sim(&self) -> &Arc<SimDevice>;
@@ -228,7 +228,7 @@ fn cuts<W: World>(world: &W, watch: &Watch, trace: &mut Trace, end: usize) {
     }
 }
 
-/// Recovers from an image, cut once more on the way, and tells the checker of both.
+/// Recovers from an image, cut once more on the way, and passes both recoveries to the checker.
 fn recover_traced<W: World>(
     world: &W,
     watch: &Watch,
@@ -340,7 +340,7 @@ fn background_checkpoints_on_every_schedule() {
     holds::<room::Room<true>>();
 }
 
-/// Who notices a planted fault: the world's checks, the checker of journals, that of streams.
+/// Which checks notice a planted fault: the world's, the checker of journals, that of streams.
 fn refused_by<W: World>(faults: Faults, schedules: usize) -> [bool; 3] {
     let quietly = |watch: &Arc<Watch>| {
         let run = || {
@@ -386,7 +386,7 @@ fn planted_faults_are_refused() {
     assert!(unnoticed.is_empty(), "{unnoticed:?} go unnoticed");
 }
 
-/// Says who refuses the journal as it is: for `proofs/mutants/code`, which changes it before.
+/// Prints which checks refuse the journal as it is, for `proofs/mutants/code`, which changes it before.
 #[test]
 #[ignore = "proofs/mutants/code runs it"]
 fn who_refuses() {

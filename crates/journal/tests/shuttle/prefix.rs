@@ -18,7 +18,7 @@ const WORDS: usize = 2048;
 /// The word that the operations on the same bytes write.
 const WORD: usize = 1536;
 
-/// Where the newest value of a life counts: `time` tells which life, and whose value.
+/// Where the newest value of a life counts: `time` identifies the life, and the stream of the value.
 const TIME: usize = 1600;
 
 fn time(life: usize, stream: usize, number: u64) -> u64 {

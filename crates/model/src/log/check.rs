@@ -16,7 +16,7 @@ pub struct Survivors {
     pub(super) taken: Vec<u32>,
 }
 
-/// A range of a block that is changed as a whole, but for bits and counters in it.
+/// A range of a block that is changed as a whole, except bits and counters in it.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) block: u64,

@@ -8,12 +8,12 @@ use std::fmt;
 /// What is wrong with a disk. Operations are named by position and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is what a cut leaves that lacks operations that were acknowledged.
+    /// It is the result of a cut, but lacks acknowledged operations.
     Lost {
         /// The operations.
         missing: Vec<String>,
     },
-    /// It is what a cut leaves that has operations that were not yet applied.
+    /// It is the result of a cut, but has operations that were not yet applied.
     Early {
         /// The operations.
         present: Vec<String>,

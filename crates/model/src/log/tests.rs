@@ -213,7 +213,7 @@ const STATEMENTS: &[Statement] = &[
             && !allows(&log, &[], 5)
             && !allows(&log, &[1], 9)
     }),
-    ("syncing an object reaches those who used it", |m| {
+    ("syncing an object reaches the streams that used it", |m| {
         let mut log = after(
             m,
             &[

@@ -51,7 +51,7 @@ impl From<&str> for Path {
 pub enum Target {
     /// What this path names.
     Path(Path),
-    /// What an [`Op::Open`] with this number opened; lives on when its names are gone.
+    /// The file that an [`Op::Open`] with this number opened; lives on when its names are gone.
     Handle(u32),
 }
 
@@ -66,8 +66,8 @@ impl From<&str> for Target {
 pub enum Data {
     /// These.
     Bytes(Vec<u8>),
-    /// So many bytes that follow from a seed; none of them is zero, so that they can
-    /// be told from a hole.
+    /// This number of bytes that follow from a seed; none of them is zero, so that they can
+    /// be distinguished from a hole.
     Pattern {
         /// Where they follow from.
         seed: u64,

@@ -1,4 +1,4 @@
-//! What an operation did, in terms of the objects that streams are related by.
+//! The effect of an operation on the objects by which streams relate.
 //!
 //! Objects: a file or other non-directory as a whole (data, size, attributes, link
 //! count, mtime); one name in one directory, absent names included; the explicit
@@ -7,7 +7,7 @@
 //! operations), ctime and atime.
 //!
 //! Two effects are equal if they change the same objects from the same state to the
-//! same state. Inodes are told apart by number, so histories number them by operation.
+//! same state. Inodes are distinguished by number, so histories number them by operation.
 
 use crate::hash::Hasher128;
 use crate::tree::{Body, Dir, Node, Tree};

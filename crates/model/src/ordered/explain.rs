@@ -13,7 +13,7 @@ use steadfast_vfs::Stream;
 pub struct Prefix {
     /// The stream.
     pub stream: Stream,
-    /// Its first so many operations.
+    /// Number of its first operations that are there.
     pub ops: usize,
     /// And a part of the next one.
     pub partial: bool,
@@ -212,7 +212,7 @@ impl History {
         }
     }
 
-    /// The first operation of a choice that does not do what it did.
+    /// The first operation of a choice whose effect would differ.
     fn broken(&self, taken: &[u32]) -> Option<Why> {
         let mut tree: Tree = self.initial.clone();
         let mut out = Vec::new();

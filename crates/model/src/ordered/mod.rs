@@ -59,10 +59,10 @@ pub struct Rules {
     pub observe: Observe,
     /// Which calls are not atomic; [`split_at_blocks`] or [`atomic`] or your own.
     pub split: Split,
-    /// A failed call builds on what made it fail, so it is in no tree without that.
+    /// A failed call builds on the operations that made it fail, so it is in no tree without them.
     /// If false, failed calls are treated like lookups: they bind nothing.
     pub failures_bind: bool,
-    /// The contract is `sync`: what was answered is durable.
+    /// The contract is `sync`: answered operations are durable.
     pub sync: bool,
     /// Most operations that are called and not yet answered at any time.
     pub outstanding_max: usize,
@@ -123,9 +123,9 @@ pub fn split_at_blocks(tree: &Tree, call: &Call) -> Vec<Call> {
 /// A moment at which the power fails, counted in operations of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cut {
-    /// The first so many operations had been answered.
+    /// Operations answered before the cut.
     pub acked: usize,
-    /// The first so many operations had been called.
+    /// Operations called before the cut.
     pub issued: usize,
 }
 
@@ -164,7 +164,7 @@ pub struct Recorded {
 /// Why an operation could not be recorded.
 #[derive(Clone, Debug)]
 pub enum RecordError {
-    /// The file system did not report what the model reports.
+    /// File system and model report different results.
     Mismatch {
         /// Position in the history.
         position: usize,
@@ -205,14 +205,14 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// Errors with which a file system may refuse what the model can do.
+/// Errors with which a file system may refuse an operation that succeeds in the model.
 fn is_refusal(errno: Errno) -> bool {
     use Errno::{Io, NoMem, NoSpc, OpNotSupp, RoFs};
     matches!(errno, Io | NoMem | NoSpc | OpNotSupp | RoFs)
 }
 
-/// Whether what was reported is a refusal of what the model can do; an error if it is neither that nor
-/// what the model reports.
+/// Whether the reported result refuses an operation that succeeds in the model; an error if it is neither that nor
+/// the model's result.
 pub(crate) fn is_refused(
     position: usize,
     step: &Step,

@@ -263,7 +263,7 @@ fn simulate(bug: Bug, seeds: std::ops::Range<u64>) -> usize {
                 let lucky = (random >> 40) as usize % 3;
                 sim.commit(|r| r.streams.contains(&lucky));
             }
-            // The power fails now: what is committed is there, in the order it happened.
+            // The power fails now: committed operations are there, in their order.
             let mut tree = h.initial.clone();
             for (i, c) in calls.iter().enumerate() {
                 if let Some((s, call, ino)) = c

@@ -99,7 +99,7 @@ impl States {
         self.pieces.get(stream).copied().unwrap_or(0)
     }
 
-    /// Nothing is built any more on states that lack what is durable.
+    /// No further operation is tried on states that lack durable operations.
     pub(super) fn retire(&mut self, least: &[u32]) {
         let all = &self.all;
         self.alive

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! The checker accepts what honest implementations leave, and rejects planted faults.
+//! The checker accepts the results of honest implementations, and rejects planted faults.
 use super::*;
 use crate::op::Op;
 use crate::workload::{Shape, Workload};

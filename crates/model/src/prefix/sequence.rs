@@ -2,7 +2,7 @@
 //! sectors had since its last fdatasync.
 //!
 //! The newest value of a sector is in the tree; [`Member::older`] has the others. All of them
-//! are zero behind the end of the file.
+//! are zero past the end of the file.
 
 use crate::op::Call;
 use crate::snapshot::{Entry, Snapshot};
@@ -54,7 +54,7 @@ fn inside(sector: u64, bytes: &Range<u64>) -> Range<usize> {
     from as usize..to as usize
 }
 
-/// The sector of a file, zeros behind its end.
+/// The sector of a file, with zeros past its end.
 fn read(data: &crate::data::FileData, sector: u64) -> Sector {
     let mut value = [0; SECTOR];
     data.read(sector * SECTOR_BYTES, &mut value);

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! What the figures of DFSCQ say, one by one; then honest and faulty implementations.
+//! The figures of DFSCQ, one by one; then honest and faulty implementations.
 use super::*;
 use crate::op::Op;
 use crate::workload::{Shape, Workload};
@@ -223,7 +223,7 @@ fn a_file_that_was_truncated_or_punched_is_not_block_stable_and_fdatasync_commit
         rejected(&h, Cut::after(3), &f(&["mkdir /d 755"]));
         accepted(&h, Cut::after(3), &f(&["mkdir /d 755", change]));
     }
-    // What was changed after it need not be committed with it.
+    // Later changes need not be committed with it.
     let h = history(&F, &["append /f #2*300", "mkdir /d 755", "fdatasync /f"]);
     rejected(&h, Cut::after(3), &F);
     accepted(&h, Cut::after(3), &f(&["append /f #2*300"]));
@@ -302,7 +302,7 @@ fn the_sync_contract_allows_what_was_answered_and_the_call_under_way() {
     check(Cut::during(1), &f(&["mkdir /d 755"])).unwrap();
     check(Cut::during(1), &f(&["mkdir /d 755", "write /f 0 #2*600"])).unwrap();
     check(Cut::after(2), &f(&["mkdir /d 755"])).unwrap_err();
-    // A refused call demands nothing of its own, and what was before it is still there.
+    // A refused call demands nothing of its own, and earlier operations are still there.
     check(Cut::after(3), &f(&["mkdir /d 755", "write /f 0 #2*600"])).unwrap();
     check(Cut::during(2), &f(&["mkdir /d 755"])).unwrap_err();
 }

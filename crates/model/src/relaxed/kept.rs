@@ -1,4 +1,4 @@
-//! What is kept of one file: the contents that each of its pages may have after a crash.
+//! The kept writes of one file: the contents that each of its pages may have after a crash.
 //!
 //! Pages are independent of each other; the size is not: a page that has arrived makes the file reach at least
 //! to its last byte that lay inside the file when it was sent.

@@ -1,7 +1,7 @@
 //! The contract `relaxed`: which trees a crash may leave.
 //!
 //! Metadata is that of a prefix of the calls, one order for all callers, which holds everything up to the last answered sync.
-//! What is written to a file is *kept* (by the kernel, in its page cache) and may be later than its place until the
+//! A write to a file is *kept* (by the kernel, in its page cache) and may become durable later than its place until the
 //! file is closed or synced; at that call, all of it is in the order. Exactly:
 //!
 //! - a write changes the tree that programs see, and adds to what is kept of the file, page by page (module `kept`);
@@ -42,7 +42,7 @@ pub struct RelaxedHistory {
     least: Vec<usize>,
 }
 
-/// A tree as programs see it, and what of it may not have arrived.
+/// A tree as programs see it, and the parts of it that may not have arrived.
 #[derive(Clone, Debug)]
 struct State {
     tree: Tree,
@@ -55,7 +55,7 @@ struct State {
 pub struct RelaxedViolation {
     /// When the power failed.
     pub cut: Cut,
-    /// The operations of which a prefix may be there: from so many to so many.
+    /// The least and the greatest length of a prefix that may be there.
     pub prefixes: (usize, usize),
     /// The prefix whose tree differs least, everything kept in it arrived.
     pub nearest: usize,

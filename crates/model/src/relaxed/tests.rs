@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! What the contract says, line by line.
+//! The contract, line by line.
 use super::*;
 use crate::op::Op;
 use steadfast_vfs::Time;
@@ -135,7 +135,7 @@ fn calls_about_the_size_are_in_the_order() {
     assert!(allows(&h, &[EMPTY, "setattr /f size=5000"]), "no content");
     assert!(allows(&h, &[EMPTY, long, "setattr /f size=5000"]));
     assert!(allows(&h, &[EMPTY, long]), "not yet truncated");
-    // What was cut off does not come back.
+    // Bytes that were cut off do not come back.
     let h = history(
         &[EMPTY],
         &[long, "setattr /f size=5000", "setattr /f size=9000", "sync"],

@@ -1,7 +1,7 @@
 //! Calls that change an inode: setattr, write, append, fallocate, xattrs.
 //!
 //! Ownership rules are those of Linux: only the superuser gives files away, an owner
-//! may choose among its groups, a change of owner or group and a write by someone
+//! may choose among its groups, a change of owner or group and a write by a user
 //! without privilege clear set-id bits.
 
 use super::acl::{self, is_acl};

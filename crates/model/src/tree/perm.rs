@@ -25,7 +25,7 @@ impl Node {
     /// Whether the mode lets the caller do all of `mask`, `checked` or not.
     pub(super) fn permits(&self, caller: &Caller, mask: u16) -> bool {
         if caller.uid == 0 {
-            // The superuser executes only what some user may execute.
+            // The superuser executes only files that some user may execute.
             return mask & EXEC == 0 || self.is_dir() || self.perm & 0o111 != 0;
         }
         if let Some(permits) = self.acl_permits(caller, mask & 7) {
@@ -75,7 +75,7 @@ impl Node {
 }
 
 /// The mode without set-user-id, and without set-group-id where that means privilege:
-/// group-executable, or changed by someone outside the group.
+/// group-executable, or changed by a user outside the group.
 pub(super) fn without_set_id(perm: u16, in_group: bool) -> u16 {
     let mut perm = perm & !SET_UID;
     if perm & SET_GID != 0 && (perm & GROUP_EXEC != 0 || !in_group) {

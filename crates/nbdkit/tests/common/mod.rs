@@ -50,7 +50,7 @@ pub(crate) fn place() -> Option<tempfile::TempDir> {
     Some(dir)
 }
 
-/// nbdkit, to its end, with these settings: for what is refused.
+/// nbdkit, to its end, with these settings: for refusals.
 pub(crate) fn refused(dir: &Path, settings: &[&str]) -> String {
     let output: Output = Command::new("timeout")
         .args(["20", "nbdkit", "--foreground", "--unix", "other.sock"])
@@ -152,7 +152,7 @@ pub(crate) fn greet(stream: &mut UnixStream) -> (u64, u16) {
     let mut hello = [0; 18];
     stream.read_exact(&mut hello).unwrap();
     assert_eq!(&hello[..8], b"NBDMAGIC");
-    // Fixed newstyle, no zeros behind the flags; NBD_OPT_EXPORT_NAME.
+    // Fixed newstyle, no zeros after the flags; NBD_OPT_EXPORT_NAME.
     let mut ours = 3u32.to_be_bytes().to_vec();
     ours.extend(MAGIC.to_be_bytes());
     ours.extend(1u32.to_be_bytes());

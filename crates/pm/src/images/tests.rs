@@ -1,4 +1,5 @@
-//! The images against a naive definition of the models, and what exploration is for: finding what a program forgot.
+//! The images against a naive definition of the models, and the purpose of exploration: it finds write-backs and fences
+//! that a program forgot.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a check can find: one [`Problem`] per kind of thing, each with its severity, what it means and what is done about it.
+//! Findings of a check: one [`Problem`] per kind, each with its severity, its meaning and its repair.
 //! A [`Finding`] says where it is. A mount for writing does what is due for notes, passes over what is minor, and refuses
 //! damage; a read-only mount leaves damaged objects out.
 
@@ -266,7 +266,7 @@ impl Log {
         }
     }
 
-    /// Adds what another has.
+    /// Adds the counts of another.
     pub(crate) fn append(&mut self, mut other: Log) {
         let room = FINDINGS_MAX - self.findings.len().min(FINDINGS_MAX);
         other.findings.truncate(room);

@@ -1,11 +1,11 @@
-//! What a directory holds: the place of each name, and the directory's pages in order.
+//! The index of a directory: the place of each name, and the directory's pages in order.
 //!
 //! Promise: finding, adding and removing a name cost O(1) and touch the medium once for each candidate; a name costs at most
 //! 32 bytes here, because its bytes and its inode are read from its slot. Cookies are positions: that of the slot with
 //! number `s` in the page at offset `o` is `64 o + s + 3`, and `.` and `..` have 1 and 2. So a cookie stays valid while other
 //! names come and go, also across mounts, and a listing goes on from any cookie without memory of its own.
 //!
-//! A read-only mount changes nothing on the medium. What recovery would have stored in slots is kept here as *corrections*.
+//! A read-only mount changes nothing on the medium. Recovery's repairs of slots are kept here as *corrections*.
 
 use super::name::{self, Name};
 use crate::layout::{InodeRef, Page, Place, SLOTS_PER_PAGE, slot};
@@ -81,7 +81,7 @@ pub struct DirIndex {
     names: HashTable<Entry>,
     /// By offset.
     pages: Vec<(u64, Page)>,
-    /// What slots mean where that is not what they say: nothing, or another inode.
+    /// The meaning of slots whose words are not right: nothing, or another inode.
     corrections: BTreeMap<Place, Option<InodeRef>>,
     seed: RandomState,
 }
@@ -93,7 +93,7 @@ impl Default for DirIndex {
 }
 
 impl DirIndex {
-    /// An index of an empty directory, with room for so many names.
+    /// An index of an empty directory, with room for `names` names.
     #[must_use]
     pub fn with_capacity(names: usize) -> DirIndex {
         DirIndex {
@@ -186,7 +186,7 @@ impl DirIndex {
         self.corrections.insert(place, meaning);
     }
 
-    /// Slots mean what they say: recovery has stored what was noted.
+    /// The words of slots are right: recovery has stored the corrections.
     pub(crate) fn forget_corrections(&mut self) {
         self.corrections = BTreeMap::new();
     }

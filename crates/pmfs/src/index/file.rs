@@ -272,7 +272,7 @@ impl FileIndex {
         removed
     }
 
-    /// Puts pages in the place of what is at their offsets, which is returned.
+    /// Puts pages at their offsets, and returns the replaced ones.
     pub fn replace(&mut self, extent: Extent) -> Removed {
         let removed = self.punch(extent.offset, extent.end());
         self.insert(extent);

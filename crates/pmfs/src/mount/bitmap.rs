@@ -4,11 +4,11 @@ use crate::layout::Page;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pages of a region that are something.
+/// Pages of a region that are in use.
 pub(crate) struct Bitmap(Vec<AtomicU64>);
 
 impl Bitmap {
-    /// No page of so many.
+    /// An empty bitmap of `pages` pages.
     pub(crate) fn new(pages: u64) -> Bitmap {
         let words = pages.div_ceil(64);
         Bitmap((0..words).map(|_| AtomicU64::new(0)).collect())

@@ -1,4 +1,4 @@
-//! Fifth pass: each reachable inode alone. What it is, where its pages are, and what is free.
+//! Fifth pass: each reachable inode alone. Its kind, the places of its pages, and the free pages.
 
 use super::bitmap::Bitmap;
 use super::look::Look;
@@ -58,7 +58,7 @@ pub(crate) fn build(
 }
 
 impl Inodes {
-    /// An inode that can be reached: what it is, whether it is sound, and what is known of it.
+    /// A reachable inode: its kind, whether it is sound, and its known properties.
     fn node(
         &mut self,
         look: &Look<'_, impl Words>,
@@ -170,7 +170,7 @@ impl Inodes {
         }
     }
 
-    /// Compares an inode's words with what it is. False if its content cannot be had.
+    /// Compares an inode's words with its kind. False if its content cannot be read.
     fn check(
         &mut self,
         look: &Look<'_, impl Words>,

@@ -100,7 +100,7 @@ impl<'a, M: Words> Look<'a, M> {
         }
     }
 
-    /// What a live inode is taken for.
+    /// The kind of a live inode.
     pub(crate) fn kind(&self, number: u32) -> FileKind {
         let decided = self.kinds.get(&number).copied();
         decided

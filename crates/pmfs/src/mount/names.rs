@@ -1,4 +1,4 @@
-//! Third pass: each directory alone. Its names, and what its slots are used for.
+//! Third pass: each directory alone. Its names, and the use of its slots.
 //!
 //! Every directory that is alive by its generation is listed, also one that turns out to be unreachable; what was found in such
 //! a one is dropped.

@@ -1,7 +1,7 @@
-//! First pass: every page descriptor alone. What belongs to which inode, and in which state.
+//! First pass: every page descriptor alone. The pages of each inode, and their state.
 //!
 //! The state of a page depends on its owner's sequence and size, not on whether the owner can be reached: that is not known yet.
-//! So what is odd about a page is kept as a [`Doubt`], which becomes a finding if its owner turns out to be reachable. A page of
+//! So a defect of a page is kept as a [`Doubt`], which becomes a finding if the page's owner turns out to be reachable. A page of
 //! an inode that is not reachable is free, whatever its descriptor says.
 
 use super::look::{Look, Owner, Reference, past_end, settled};
@@ -88,7 +88,7 @@ impl Doubt {
     }
 }
 
-/// Inode numbers in ranges, so that what belongs to them is collected range by range.
+/// Inode numbers in ranges, so that their pages are collected range by range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buckets {
     each: u32,
@@ -207,7 +207,7 @@ impl Pages {
         None
     }
 
-    /// Decides what a page of a live inode is. Returns it as a run if it holds data or attributes.
+    /// Decides the use of a page of a live inode. Returns it as a run if it holds data or attributes.
     fn page(
         &mut self,
         look: &Look<'_, impl Words>,
@@ -305,7 +305,7 @@ impl Pages {
     }
 }
 
-/// Decides what pages hold whose inodes have no attributes in pages. If the inode has no other page at the offset, the page's
+/// Decides the content of pages whose inodes have no attributes in pages. If the inode has no other page at the offset, the page's
 /// kind is wrong: it holds names or content. If it has one, the inode is wrong.
 pub(crate) fn decide_strange(look: &Look<'_, impl Words>, found: &mut [Pages]) {
     let mut strange: BTreeMap<u32, Vec<Strange>> = BTreeMap::new();
@@ -369,7 +369,7 @@ pub(crate) fn decide_strange(look: &Look<'_, impl Words>, found: &mut [Pages]) {
     }
 }
 
-/// Decides what inodes are whose pages do not fit their kind: what all their pages show, or else what they say.
+/// Decides the kind of inodes whose pages do not fit it: the kind that all their pages show, or else the stored one.
 pub(crate) fn decide_kinds(
     look: &Look<'_, impl Words>,
     found: &[Pages],

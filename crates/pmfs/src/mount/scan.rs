@@ -1,15 +1,15 @@
-//! The whole look at a region: the passes in their order, and what they come to.
+//! The whole look at a region: the passes in their order, and their result.
 //!
 //! | pass | looks at | in parallel by |
 //! |---|---|---|
 //! | [`pages`] | page descriptors | 16,384 pages |
-//! | [`slots`] | rename pointers, on what the medium says | 64 directory pages |
+//! | [`slots`] | rename pointers, by the words on the medium | 64 directory pages |
 //! | [`names`] | directories | directory |
 //! | [`tree`] | the walk from the root; counts of names | – ; directory |
 //! | [`files`] | reachable inodes and their pages | range of inodes |
 //!
 //! The same passes run after a crash and after an unmount, so recovery takes no longer than a clean mount. Nothing is stored
-//! here: what is to be stored is in the log, as words. The result does not depend on the number of threads.
+//! here: the stores to make are in the log, as words. The result does not depend on the number of threads.
 //!
 //! Memory: what remains is the table of nodes. While the scan runs there are, besides, 4 bytes for each inode of the region,
 //! 4 bytes for each name, 32 bytes for each run of pages, and two bits for each page.
@@ -131,7 +131,7 @@ pub(crate) fn scan(m: &impl Words, geometry: &Geometry, workers: &mut Workers<'_
             used.set(page.page);
             continue;
         }
-        // The name went and the page stayed. It is free; but what a file stores in it would be looked at as slots.
+        // The name went and the page stayed. It is free; but the bytes of a file in it would be read as slots.
         let location = Location::page(Some(page.number), page.page);
         log.add(Problem::PageOfRemoved, location, format_args!(""));
         log.fix(Problem::PageOfRemoved, (look.life_at(page.page), 0));

@@ -3,7 +3,7 @@
 //! A rename stores the new name with a pointer to the old one, fences, and clears the old one. A pointer from slot D to slot S
 //! is *effective* if D's inode is alive, S is another slot of a live directory page, S names the same inode, and S has the tag
 //! that the pointer carries. Then S counts as cleared, or, in an exchange, as naming the other inode. All this is decided on
-//! what the medium says, before anything is repaired. Pointers are left where they are: tags make them harmless.
+//! the words on the medium, before anything is repaired. Pointers are left where they are: tags make them harmless.
 //!
 //! A pointer that has the tag of S while S names *another* inode than D is not effective, but it could become so: if the other
 //! slot is later given that inode by an exchange, it keeps its pointer. Two cuts leave such a pointer: in the line of D, between
@@ -30,7 +30,7 @@ pub(crate) struct Unfinished {
     directory: u32,
     /// The slot of the new name.
     to: Place,
-    /// The slot of the old name, and what it means.
+    /// The slot of the old name, and its meaning.
     from: Place,
     meaning: Option<InodeRef>,
 }

@@ -1,4 +1,4 @@
-//! Work that is split into numbered units, done by several threads, with progress told by the caller's thread.
+//! Work that is split into numbered units, done by several threads; the caller's thread reports progress.
 //!
 //! Promise: the results are in the order of the units, so they do not depend on the number of threads.
 
@@ -9,7 +9,7 @@ use std::thread;
 /// Most threads that are started, whatever is asked for.
 const THREADS_MAX: usize = 256;
 
-/// Parts of the whole that progress is told in.
+/// Parts into which progress divides the whole.
 const PARTS: u64 = 1000;
 
 /// Threads and progress of a job of several phases.
@@ -21,7 +21,7 @@ pub(crate) struct Workers<'p> {
 }
 
 impl<'p> Workers<'p> {
-    /// So many threads, or one for each processor if it is 0.
+    /// `threads` threads, or one for each processor if it is 0.
     pub(crate) fn new(threads: usize, progress: &'p mut dyn FnMut(u64, u64)) -> Workers<'p> {
         let threads = match threads {
             0 => thread::available_parallelism().map_or(1, NonZero::get),

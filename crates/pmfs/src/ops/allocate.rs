@@ -150,7 +150,7 @@ impl PmFs {
         edit.commit(self, &mut state)
     }
 
-    /// So many free pages. ENOSPC.
+    /// Takes `pages` free pages. ENOSPC.
     fn supply(&self, pages: u64) -> Result<Supply<'_>> {
         let runs = match pages {
             0 => Taken::new(),

@@ -51,7 +51,7 @@ impl PmFs {
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {
-        // Others find what they begin with in their place.
+        // Other inodes begin with the state that their place in the table already has.
         let mut locks = new.kind == FileKind::Directory || new.target.len() > INLINE_BYTES;
         loop {
             if let Some(attr) = self.create_once(caller, parent, name, new, locks)? {
@@ -116,7 +116,7 @@ impl PmFs {
             (created, Content::default(), index)
         };
         let Created { placed, .. } = created.map_err(refused)?;
-        // The fence is under way until the first locked instruction: what needs none comes first.
+        // The fence is under way until the first locked instruction: work that needs none comes first.
         self.entered(&dir, &mut state, parent.hash, placed);
         let content = match new.kind {
             FileKind::Directory => {
@@ -285,7 +285,7 @@ impl PmFs {
     }
 }
 
-/// An inode that gets what its directory gives.
+/// An inode that inherits from its directory.
 fn birth<'f>(
     caller: &Caller,
     inode: FreeInode<'f>,

@@ -1,4 +1,4 @@
-//! A change of an inode in the making: what [`change`](crate::state::change) gets, and what the index of its pages becomes.
+//! A change of an inode in preparation: the arguments of [`change`](crate::state::change), and the new index of its pages.
 //!
 //! Everything is gathered first; the index follows when the change is durable.
 
@@ -57,7 +57,7 @@ impl<'f> Supply<'f> {
 }
 
 impl<'a, 'f> Edit<'a, 'f> {
-    /// A change that leaves everything as it is, but for these times.
+    /// A change of these times alone.
     #[inline]
     pub(super) fn new(disk: &Disk, times: Times) -> Edit<'a, 'f> {
         Edit {
@@ -163,7 +163,7 @@ impl<'a, 'f> Edit<'a, 'f> {
         }
     }
 
-    /// Clears what lies past the end of the file in its last page, up to `to`.
+    /// Clears the bytes past the end of the file in its last page, up to `to`.
     pub(super) fn clear_tail(&mut self, pages: &FileIndex, size: u64, to: u64) {
         let (offset, from) = (size / PAGE_BYTES, size % PAGE_BYTES);
         let end = to.min((offset + 1) * PAGE_BYTES);

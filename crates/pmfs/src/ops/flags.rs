@@ -17,7 +17,7 @@ impl PmFs {
 
     pub(crate) fn op_set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
         if flags.has(InodeFlags::NOCOW) {
-            // Every write gets new pages here: that is what makes it atomic.
+            // Every write gets new pages here, which makes it atomic.
             return Err(Errno::OpNotSupp.into());
         }
         let node = self.node(ino)?;

@@ -1,4 +1,4 @@
-//! An inode as the medium says, read under its lock, and what follows from it: attributes, permission, its extended
+//! An inode's words on the medium, read under its lock, and their consequences: attributes, permission, its extended
 //! attributes.
 
 use crate::fs::PmFs;

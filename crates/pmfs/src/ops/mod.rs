@@ -1,7 +1,7 @@
 //! The operations, one family per file. [`crate::fs`] documents their locks.
 //!
-//! Every change goes the same way: lock, look, check, reserve, one call of [`crate::state`], then the indexes. What can fail
-//! comes before the call, which has no error left but that of a damaged medium. So a call is done or leaves no trace.
+//! Every change goes the same way: lock, look, check, reserve, one call of [`crate::state`], then the indexes. Steps that can fail
+//! come before the call, which has no error left but that of a damaged medium. So a call is done or leaves no trace.
 
 mod accessed;
 mod allocate;

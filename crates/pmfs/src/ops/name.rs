@@ -148,8 +148,8 @@ impl PmFs {
         }
     }
 
-    /// Locks a directory, and what `name` names in it, both exclusively. `before` looks at the directory first, and `run` gets what it saw; it runs
-    /// again if the name came to mean another inode before that was locked. ENOENT.
+    /// Locks a directory, and the inode that `name` names in it, both exclusively. `before` looks at the directory first, and
+    /// `run` gets its result; `before` runs again if the directory was unlocked meanwhile. ENOENT.
     pub(super) fn with_entry<T, D>(
         &self,
         dir: &Node<'_>,
@@ -195,7 +195,7 @@ pub(super) fn full() -> Error {
     Errno::NoSpc.into()
 }
 
-/// The call was refused by what is on the medium: nothing was stored.
+/// The words on the medium made the call fail: nothing was stored.
 pub(super) fn refused(error: crate::state::Error) -> Error {
     use crate::state::Error as Refused;
     let errno = match error {

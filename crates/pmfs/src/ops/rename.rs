@@ -102,14 +102,14 @@ impl PmFs {
         }
     }
 
-    /// What a name names, under the lock of its directory, and the directory.
+    /// The inode of a name, under the lock of its directory, and the directory.
     fn entry(&self, caller: &Caller, side: Side<'_>, state: &State) -> Result<(Sought<'_>, Disk)> {
         let disk = self.search(caller, side.dir, state)?;
         policy::check_name(side.name)?;
         Ok((self.find(side.dir, state, side.name)?, disk))
     }
 
-    /// Renames within one directory: what the names mean stays so under its lock. `None`: a lock of an inode is taken, and
+    /// Renames within one directory: the meaning of the names stays under its lock. `None`: a lock of an inode is taken, and
     /// may not be waited for.
     fn rename_within(
         &self,
@@ -180,7 +180,7 @@ impl PmFs {
             .map(Some)
     }
 
-    /// Renames what both names name, under the locks of all that it concerns.
+    /// Renames the inodes of both names, under the locks of all inodes that it concerns.
     #[expect(clippy::too_many_arguments, reason = "both sides of a rename")]
     fn rename_seen(
         &self,
@@ -199,7 +199,7 @@ impl PmFs {
         self.rename_locked(caller, sides, mode, seen, left, locked)
     }
 
-    /// Whether the caller may rename, and what is replaced fits.
+    /// Whether the caller may rename, and whether the replaced inode fits.
     fn may_rename(
         &self,
         caller: &Caller,

@@ -2,7 +2,7 @@
 //!
 //! A page of the range goes one of four ways:
 //!
-//! * it is written and shows what would be overwritten: a new page takes its place, with its other bytes copied;
+//! * it is written and shows bytes that would be overwritten: a new page takes its place, with its other bytes copied;
 //! * it is written and shows nothing there, because the file ends before: the bytes go past the end;
 //! * it is unwritten: all of its bytes that the file will show are stored, then it turns into a written one;
 //! * there is none: a new page.
@@ -40,7 +40,7 @@ impl<'a> Span<'a> {
         self.at / PAGE_BYTES..self.end().div_ceil(PAGE_BYTES)
     }
 
-    /// What of it falls to the pages of an extent: where that begins, and the bytes.
+    /// The part of it in the pages of an extent: its beginning, and the bytes.
     fn cut(&self, extent: &Extent) -> (u64, &'a [u8]) {
         let from = self.at.max(extent.offset * PAGE_BYTES);
         let to = self.end().min(extent.end() * PAGE_BYTES);
@@ -50,7 +50,7 @@ impl<'a> Span<'a> {
         )
     }
 
-    /// Where a write ends that has so many new pages.
+    /// End of the write if it gets only `pages` new pages.
     fn fits(&self, parts: &[Part], mut pages: u64) -> u64 {
         for part in parts {
             match *part {
@@ -300,7 +300,7 @@ fn plan<'a, 'f>(
     Ok(())
 }
 
-/// Stores all bytes of pages that a file of this size will show: those of the span, and around them what the pages had before
+/// Stores all bytes of pages that a file of this size will show: those of the span, and around them the pages' earlier bytes
 /// or, if there were none, zeros.
 fn fill<'a>(
     to: &Extent,

@@ -3,22 +3,22 @@
 //! Everything that stores metadata of a mounted volume is here, and nothing else can: [`Medium`] lets others read only.
 //!
 //! * `object` (private): objects on the medium and their states. A transition consumes an object, stores words, and returns
-//!   the object in its next state. What must be durable first is an argument of the transition, in the state `Clean`.
+//!   the object in its next state. An object that must be durable first is an argument of the transition, in the state `Clean`.
 //! * [`calls`]: one function for each change of the volume, made of transitions. This is the code that the types check.
 //! * [`transitions`]: the transitions as a table, to compare with the model in `proofs/alloy`.
 //!
-//! # What types say
+//! # Meaning of the types
 //!
 //! * `P` in [`Inode<'i, P, S>`](Inode): the last stores are `Dirty`, `InFlight` or `Clean`. Only `flush` and
 //!   [`fence`](persist::fence) lead from one to the next. A thing in flight is not [`Send`], because a fence covers the
 //!   write-backs of its own thread.
-//! * `S`: what has happened to the object, so that each step has the one before it as its condition.
+//! * `S`: the steps taken with the object, so that each step has the one before it as its condition.
 //! * `'i`: which object it is. Brands come from closures that must work for every lifetime ([`Medium::brand`]); evidence
 //!   about one inode has another type than evidence about the next.
 //! * A line ends with its commit word: [`line::LineWriter::commit`] consumes the writer.
 //! * The free space takes [`Freed<Clean>`](Freed) and [`Recovered<Clean>`](Recovered), and these are made of clean things.
 //!
-//! # What types cannot say, and where it is said instead
+//! # Rules that types cannot express, and where they are kept instead
 //!
 //! | statement | where |
 //! |---|---|
@@ -28,18 +28,18 @@
 //! | data goes where the file does not show it | `Targets::hidden` looks at states and size: [`Error::ForeignPage`] |
 //! | every page of a change is handed to the commit | [`calls::change`] passes whole lists; its tests count stores |
 //! | the name, the mode, the size are the right ones | tests against the model file system |
-//! | what a call begins, it finishes | `must_use` warns; tests ask the recorder for stores without write-back or fence |
+//! | a call finishes each step that it begins | `must_use` warns; tests ask the recorder for stores without write-back or fence |
 //! | free slots are used in the directory that they are of | the caller has a [`SlotMap`] for each directory; crash tests |
 //! | all pages of a directory that goes are killed | [`Orphan::dissolve`] frees no others |
 //! | an inode has lost its last name | the caller counts: [`Unlinked::last`]; crash tests compare trees |
 //! | only one thread has an object | locks of the file system; tests with the recorder |
 //! | the old slot's tag is in the pointer | `Dentry::aim` reads it; crash tests |
 //! | the list of repairs is right | crash tests of recovery |
-//! | what a fence skipped under eADR was ordered | each object knows whether it has non-temporal stores |
+//! | stores before a fence skipped under eADR were ordered | each object knows whether it has non-temporal stores |
 //!
-//! # What the calls ask of a mount
+//! # Requirements of the calls on a mount
 //!
-//! All of it is decided on what the medium says before any repair, stored with one fence ([`recover`]), and over before the
+//! All of it is decided from the words on the medium before any repair, stored with one fence ([`recover`]), and over before the
 //! first call:
 //!
 //! * A rename whose pointer is alive is finished. A slot that is to name another inode gets that as its commit word, and then a

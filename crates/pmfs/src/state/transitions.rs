@@ -1,10 +1,10 @@
 //! The transitions as a table, to compare with the model in `proofs/alloy` (`tests/alloy.rs`).
 //!
 //! A row is made from a function with the types of the transition, and its columns are the names of these types: the table
-//! cannot say anything that the code does not do. The model has the same states.
+//! cannot differ from the code. The model has the same states.
 //!
-//! Pages of files share a state in sets ([`Descriptors`]): what a set does to a page is the rows of object `Page` with `Before`,
-//! `Beside` or `Killed` in their function.
+//! Pages of files share a state in sets ([`Descriptors`]): the effect of a set on a page is in the rows of object `Page`
+//! with `Before`, `Beside` or `Killed` in their function.
 
 use super::dentry::states as slot;
 use super::dirpage::states as dirpage;
@@ -25,7 +25,7 @@ pub struct Transition {
     pub from: (&'static str, &'static str),
     /// The same after it.
     pub to: (&'static str, &'static str),
-    /// What must be so in other objects: object, persistence, operational state.
+    /// Conditions on other objects: object, persistence, operational state.
     pub needs: [Option<(&'static str, &'static str, &'static str)>; 2],
     /// The function.
     pub by: &'static str,
@@ -141,7 +141,7 @@ const fn row<A: Stated, E: Evidence, X, B: Stated>(
     }
 }
 
-/// A row of what a set of descriptors does to a page, from a function.
+/// A row for the effect of a set of descriptors on a page, from a function.
 const fn page<X, S: Named>(
     by: &'static str,
     from: &'static str,
@@ -212,7 +212,7 @@ pub const TRANSITIONS: &[Transition] = &[
         "Inode::complete",
         |x: O<Clean, inode::Bodied>, body: Body, (): ()| x.complete(body.0, body.1),
     ),
-    // `Ready` holds clean things only, and what may be beside the commit is in flight: see its test.
+    // `Ready` holds only clean objects, and those that may be beside the commit are in flight: see its test.
     row(
         "Inode::commit",
         |x: O<Clean, inode::Live>, (), args: Commit| {

@@ -1,4 +1,4 @@
-//! New content over what the file shows, before the commit. A crash leaves half of it.
+//! New content over bytes that the file shows, before the commit. A crash leaves half of it.
 #![allow(unused_variables)]
 
 use steadfast_pmfs::state::persist::InFlight;

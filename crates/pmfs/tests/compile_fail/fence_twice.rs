@@ -1,4 +1,4 @@
-//! A second fence for what is durable.
+//! A second fence for an object that is durable.
 #![allow(unused_variables)]
 
 use steadfast_pmfs::state::inode::states::Init;

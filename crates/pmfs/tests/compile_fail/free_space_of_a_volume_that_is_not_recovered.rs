@@ -1,4 +1,4 @@
-//! A free space made of what a mount found, before its repairs are durable. A page may still be named by a descriptor that a
+//! A free space made from a mount's findings, before its repairs are durable. A page may still be named by a descriptor that a
 //! repair would have cleared.
 #![allow(unused_variables)]
 

@@ -1,4 +1,4 @@
-//! An inline set of attributes in the fence of the mode word that tells about it. They are in two lines.
+//! An inline set of attributes in the fence of the mode word that announces it. They are in two lines.
 #![allow(unused_variables)]
 
 use steadfast_pmfs::state::inode::states::Live;

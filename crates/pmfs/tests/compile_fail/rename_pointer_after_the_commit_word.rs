@@ -1,4 +1,4 @@
-//! The pointer of a rename after the commit word. A crash in between leaves two names and nothing that tells which one is old.
+//! The pointer of a rename after the commit word. A crash in between leaves two names, and no word says which one is old.
 #![allow(unused_variables)]
 
 use steadfast_pmfs::state::dentry::states::{Live, Named};

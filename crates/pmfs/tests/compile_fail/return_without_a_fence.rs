@@ -1,4 +1,4 @@
-//! A call that returns what is in flight as if it were durable.
+//! A call that returns an object in flight as if it were durable.
 #![allow(unused_variables)]
 
 use steadfast_pmfs::state::Inode;

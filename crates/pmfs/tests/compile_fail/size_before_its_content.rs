@@ -1,4 +1,4 @@
-//! A new size in the fence of the content behind it. A crash in between shows bytes of another file.
+//! A new size in the same fence as the content below it. A crash in between shows bytes of another file.
 #![allow(unused_variables)]
 
 use steadfast_pmfs::state::inode::states::Live;

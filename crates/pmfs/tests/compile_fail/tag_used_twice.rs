@@ -1,4 +1,4 @@
-//! Two names under one tag: a rename pointer to one of them could be taken for one to the other.
+//! Two names under one tag: a rename pointer to one of them could pass for one to the other.
 #![allow(unused_variables)]
 
 use steadfast_pmfs::state::dentry::states::Free;

@@ -14,7 +14,7 @@ use steadfast_vfs::{Caller, FileKind, FileSystem, Time};
 
 /// Bytes of the volume: the smallest in which all calls find room.
 const BYTES: u64 = 512 << 10;
-/// Of so many images, one has its recovery cut and its use afterwards compared, too.
+/// One image in this number also has its recovery cut, and its later use compared.
 const DEEP_EACH: u64 = 8;
 
 /// Calls to be cut, and those before them.
@@ -40,7 +40,7 @@ impl fmt::Display for Sequence {
 }
 
 impl Sequence {
-    /// The shortest sequence that still fails: what can be left out is, one by one.
+    /// The shortest sequence that still fails: leaves out calls, one by one, if it then still fails.
     pub fn shrunk(mut self, fails: impl Fn(&Sequence) -> bool) -> Sequence {
         let mut index = 0;
         while index < self.setup.len() + self.calls.len() {
@@ -283,7 +283,7 @@ fn recovery_reads(trace: &Trace, geometry: &Geometry) -> impl Fn(u64) -> bool + 
 }
 
 impl Recorded {
-    /// Whether a mount makes of an image what it may.
+    /// Whether a mount of an image leads to an allowed state.
     fn check(
         &self,
         image: &CrashImage<'_>,
@@ -498,7 +498,7 @@ fn settled(fs: PmFs, clock: &TestClock) -> Result<Region, String> {
     }
 }
 
-/// The space in use is what can be reached: nothing is leaked, nothing is given out twice.
+/// The space in use is that of reachable objects: nothing is leaked, nothing is given out twice.
 fn all_is_reachable(fs: &PmFs) -> Result<(), String> {
     let stat = fs.statfs().map_err(|e| e.to_string())?;
     let caller = Caller::root();

@@ -1,4 +1,4 @@
-//! Power cuts at every store, write-back and fence of sequences of calls: what a mount makes of every image is the tree of
+//! Power cuts at every store, write-back and fence of sequences of calls: a mount of every image has the tree of
 //! before or of after the call that was cut, and of after once it has returned.
 //!
 //! `STEADFAST_LONG=1` explores all pairs and many triples (more than a million images); `STEADFAST_SEED` chooses the sample.

@@ -17,7 +17,7 @@ fn is_caught(recorded: &Recorded, trace: &Trace) -> bool {
     explore_trace(recorded, trace, Model::Line, 512, 1).is_err()
 }
 
-/// The trace with the stores to the line of a write-back in opposite order: what should be last is first.
+/// The trace with the stores to the line of a write-back in opposite order: the last store is first.
 fn reversed(trace: &Trace, write_back: usize) -> Option<Trace> {
     let events = trace.events();
     let Event::WriteBack { line } = events[write_back] else {

@@ -1,7 +1,7 @@
 //! Rules left out: of recovery, and of the stores that make later calls safe. Each is a store that the volume does without, as
 //! if the code did not know the rule; the exploration of later calls finds each.
 //!
-//! What is left out is left out of a trace, so that no program has a switch for it. A recovery that leaves out a repair goes on as
+//! A rule is left out by editing a trace, so that no program has a switch for it. A recovery that leaves out a repair goes on as
 //! if it had stored it, as code would that forgot to.
 
 use crate::explore::{Recorded, Sequence, explore_trace, record};
@@ -59,7 +59,7 @@ fn without(trace: &Trace, is_left_out: impl Fn(usize, u64, u64) -> bool) -> (Tra
     (less, left_out.len())
 }
 
-/// A rule of recovery: the call that is cut, what its recovery finds, which of its stores are left out, and what is called then.
+/// A rule of recovery: the call that is cut, its recovery's finding, which of its stores are left out, and the calls after it.
 struct Rule {
     problem: Problem,
     setup: &'static [&'static str],

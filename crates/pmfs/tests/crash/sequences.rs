@@ -10,7 +10,7 @@ use steadfast_vfs::acl::XATTR_DEFAULT;
 #[derive(Clone, Copy)]
 pub enum Choice {
     All,
-    /// So many, by the seed.
+    /// This number of them, chosen by the seed.
     Sample(usize),
 }
 

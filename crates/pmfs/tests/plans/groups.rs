@@ -32,7 +32,7 @@ pub struct Found {
     pub lines: Vec<(u64, Vec<&'static str>)>,
 }
 
-/// What the region holds before and after a call, and which words the call stores.
+/// The region's content before and after a call, and the words that the call stores.
 struct Words<'t> {
     geometry: Geometry,
     before: &'t [u64],
@@ -195,7 +195,8 @@ impl Words<'_> {
         if self.now(at + desc::LIFE) == 0 {
             return Ok("olddir.die");
         }
-        let owner = InodeRef::from_word(self.now(at + desc::OWNER)).ok_or("a page of nobody")?;
+        let owner =
+            InodeRef::from_word(self.now(at + desc::OWNER)).ok_or("a page without an owner")?;
         let inode_at = self.geometry.inode_at(owner.number);
         let commit = Commit::from_word(self.now(inode_at + inode::COMMIT));
         let size = self.now(inode_at + inode::SIZE[commit.parity()]);

@@ -1,4 +1,4 @@
-//! The table of plans, and the comparison with what a call did.
+//! The table of plans, and the comparison with the stores of a call.
 
 use super::groups::Found;
 
@@ -7,7 +7,7 @@ const TEXT: &str = include_str!("../../../../proofs/pmcheck/plans.txt");
 
 /// What it says.
 pub struct Table {
-    /// Groups, with what they hold.
+    /// Groups, with their content.
     pub labels: Vec<(String, String)>,
     /// Groups that may be in any phase, and those that may be in an earlier one.
     anywhere: Vec<String>,

@@ -69,7 +69,7 @@ impl std::ops::Deref for Volume {
 }
 
 impl Volume {
-    /// A volume of so many MiB.
+    /// A volume of `mib` MiB.
     pub fn new(mib: u64) -> Volume {
         Volume::with(made(mib << 20, 4096), options())
     }
@@ -94,7 +94,7 @@ impl Volume {
         assert_eq!(self.report().recovered_words, 0);
     }
 
-    /// Cuts the power after everything has arrived, and mounts what is there.
+    /// Cuts the power after everything has arrived, and mounts the result.
     pub fn cut(&mut self) {
         let region = copy(self);
         self.fs = Some(mount_with(region, &self.options));
@@ -107,7 +107,7 @@ impl Volume {
     }
 }
 
-/// Every test ends with a volume that is whole, and of which the indexes say what a mount finds.
+/// Every test ends with a volume that is whole, and whose indexes agree with a mount.
 impl Drop for Volume {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -117,7 +117,7 @@ impl Drop for Volume {
         let stat = self.statfs().unwrap();
         let again = mount(copy(self));
         let found = again.statfs().unwrap();
-        // What is open without a name is free after a crash.
+        // An open inode without a name is free after a crash.
         assert!(found.blocks_free >= stat.blocks_free && found.inodes_free >= stat.inodes_free);
     }
 }

@@ -1,4 +1,4 @@
-//! File data: what is read is what was written, or zeros (corners 26 and 69); holes, space without content, large writes.
+//! File data: a read returns the written bytes, or zeros (corners 26 and 69); holes, space without content, large writes.
 
 use crate::common::*;
 use proptest::prelude::*;

@@ -122,7 +122,7 @@ fn corner_70_names_of_every_length_at_every_place_of_a_page() {
     let r = v.root();
     let f = v.file(r, "f");
     for len in [1, 31, 32, 33, 87, 88, 89, 144, 145, 200, 201, 254, 255] {
-        // So many short names before it that it comes to lie at each place in turn, the last ones of the page included.
+        // Short names before it, so that it lies at each place in turn, the last ones of the page included.
         for before in [0, 1, 57, 58, 59, 60, 61, 62, 63, 64] {
             let d = v.dir(r, "d");
             for n in 0..before {

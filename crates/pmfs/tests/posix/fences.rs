@@ -1,4 +1,4 @@
-//! What each call costs: its fences, and for the frequent ones the lines that it writes back. A call that changes nothing has
+//! The cost of each call: its fences, and for the frequent ones the lines that it writes back. A call that changes nothing has
 //! neither.
 #![allow(missing_docs, unreachable_pub, dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -30,7 +30,7 @@ fn fences_and_lines<T>(expected: (u64, u64), call: impl FnOnce() -> T) {
     assert_eq!((cost.fences, cost.lines), expected);
 }
 
-/// A volume whose root has a page with free slots, and a file of so many pages.
+/// A volume whose root has a page with free slots, and a file of `pages` pages.
 fn with_file(pages: u64) -> (Volume, Ino) {
     let v = Volume::new(4);
     let f = v.file(v.root(), "f");

@@ -23,7 +23,7 @@ fn full_volume() -> (Volume, Ino) {
     let f = v.file(r, "f");
     let free = v.free();
     let data = vec![5; (free * PAGE) as usize + 1];
-    // What fits is written: the call says how much.
+    // The part that fits is written: the call returns its length.
     assert_eq!(v.write(&root(), f, 0, &data).unwrap(), data.len() - 1);
     assert_eq!(v.free(), 0);
     (v, f)

@@ -1,4 +1,4 @@
-//! Calls on the file system on persistent memory: what they do, what they cost, and many at once. The files beside the block file system's tests are those that do
+//! Calls on the file system on persistent memory: their effects, their costs, and many at once. The files beside the block file system's tests are those that do
 //! not depend on how a volume is stored: both file systems pass them.
 #![allow(missing_docs, unreachable_pub, dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,4 +1,4 @@
-//! Many threads at once: what each call reports is one of the results that some order of the calls gives, and what they leave
+//! Many threads at once: the result of each call is one that some order of the calls gives, and their final state
 //! is whole.
 #![allow(missing_docs, unreachable_pub, dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -12,7 +12,7 @@ use steadfast_vfs::{Errno, FileKind, FileSystem, RenameMode, SetAttr};
 
 const THREADS: usize = 4;
 
-/// Runs `run` in so many threads, which begin together.
+/// Runs `run` in `threads` threads, which begin together.
 fn together<T: Send>(threads: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(threads);
     let (run, barrier) = (&run, &barrier);
@@ -62,7 +62,7 @@ fn random_operations_of_many_threads_leave_a_whole_volume() {
     }
 }
 
-/// The one who succeeds, and that all others fail with this error.
+/// The one thread that succeeds. All others must fail with this error.
 fn winner<T: std::fmt::Debug>(results: Vec<steadfast_vfs::Result<T>>, errno: Errno) -> usize {
     let won: Vec<usize> = (0..results.len()).filter(|n| results[*n].is_ok()).collect();
     assert_eq!(won.len(), 1, "{results:?}");
@@ -73,7 +73,7 @@ fn winner<T: std::fmt::Debug>(results: Vec<steadfast_vfs::Result<T>>, errno: Err
 }
 
 #[test]
-fn of_those_who_want_the_same_name_one_gets_it() {
+fn one_of_several_threads_that_want_the_same_name_gets_it() {
     let v = Volume::new(4);
     let r = v.root();
     let dirs: Vec<u64> = (0..THREADS).map(|n| v.dir(r, &format!("d{n}"))).collect();
@@ -96,7 +96,7 @@ fn of_those_who_want_the_same_name_one_gets_it() {
         // All of them may have it, one after the other.
         together(THREADS, |n| {
             let (from, to) = ((dirs[n], &b"own"[..]), (r, &b"target"[..]));
-            // Another link of what is there: nothing happens.
+            // Another link to the same inode: nothing happens.
             let moved = v.rename(&root(), from, to, RenameMode::Replace);
             assert_eq!(moved.is_err(), n == won);
         });

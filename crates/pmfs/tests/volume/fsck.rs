@@ -343,7 +343,7 @@ fn each_problem_is_found_explained_and_repaired() {
         ] {
             assert!(text.contains(part), "{text}");
         }
-        // A mount for writing does what notes want, and refuses damage.
+        // A mount for writing carries out the repairs of notes, and refuses damage.
         let mount = mounted(Region::with_content(&before), false, 1);
         let damaged = report.count(Severity::Damage) > 0;
         assert_eq!(mount.is_err(), damaged, "{problem}");

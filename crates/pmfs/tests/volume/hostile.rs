@@ -1,4 +1,4 @@
-//! Volumes with wrong words. Whatever they are: no panic, no hang, no access out of bounds; a read-only mount shows what is left;
+//! Volumes with wrong words. Whatever they are: no panic, no hang, no access out of bounds; a read-only mount shows the rest;
 //! a repair keeps all of that, and leaves a volume that can be mounted for writing and that a check finds in order.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -203,7 +203,7 @@ fn corner_35_a_volume_with_an_extreme_word_anywhere_is_mounted_or_refused_and_ca
     let volume = volume();
     let geometry = &volume.geometry;
     let all = words_in_use(&volume);
-    // Values that mean something elsewhere: what other words say, and the borders of what can be.
+    // Values that mean something elsewhere: the values of other words, and the limits of valid values.
     let mut values: BTreeSet<u64> = all.iter().map(|at| volume.region.load(*at)).collect();
     values.extend([0, 1, u64::MAX, 1 << 63, u64::from(u32::MAX), 1 << 32]);
     let number = u64::from(geometry.inodes());

@@ -1,4 +1,4 @@
-//! Mounting: each rule of recovery, told as the crash that needs it.
+//! Mounting: each rule of recovery, shown by a crash that needs it.
 //!
 //! Every volume here goes through [`recovered`], which cuts recovery at every store, runs it again, compares a read-only
 //! mount, and other numbers of threads.
@@ -210,7 +210,7 @@ fn the_slot_of_a_finished_rename_is_used_again() {
     let mut v = Volume::new(1 << 20);
     let page = v.dir_page(ROOT_INODE, 0);
     let file = v.inode(FileKind::Regular, 0);
-    // The page is full but for the old name.
+    // The page is full except for the old name.
     for k in 2..64 {
         v.name(Place::new(page, k), format!("{k}").as_bytes(), file);
     }
@@ -357,7 +357,7 @@ fn an_unnamed_directory_and_what_was_in_it_are_gone() {
 
 // Lives of pages.
 
-/// A file of two pages, and what the words of a cut write would be: a new page for offset 0, the old one to die.
+/// A file of two pages, and the words of a cut write: a new page for offset 0, the old one to die.
 fn half_written() -> (Volume, InodeRef, [Page; 3]) {
     let mut v = Volume::new(1 << 20);
     let page = v.dir_page(ROOT_INODE, 0);
@@ -491,7 +491,7 @@ fn a_directory_page_that_was_adopted_without_its_first_name_is_empty() {
     assert_eq!(mount.report.free_pages, v.geometry.data_pages_total() - 1);
 }
 
-// Everything together, and what is not the mount's to judge.
+// Everything together, and words that a mount does not judge.
 
 #[test]
 fn corner_44_many_cut_calls_at_once_are_recovered_at_once() {
@@ -518,7 +518,7 @@ fn corner_44_many_cut_calls_at_once_are_recovered_at_once() {
 
 #[test]
 fn what_dead_objects_say_is_of_no_importance() {
-    // Freed pages and inodes keep their words; nobody reads them, however odd they are.
+    // Freed pages and inodes keep their words; a mount reads none of them, however odd they are.
     let mut v = populated();
     let shown = v.tree();
     let dead = v.inode(FileKind::Regular, u64::MAX);

@@ -124,7 +124,7 @@ fn what_mkfs_is_told_is_what_the_volume_says() {
         (root.perm, root.owners[0], root.mtime),
         (0o1777, (5, 6), 1_000_000_000)
     );
-    // Two volumes of nobody's choosing differ.
+    // Without a given UUID, two volumes differ.
     let random = || {
         let made = mkfs(
             &Region::anonymous(1 << 20),
@@ -136,8 +136,8 @@ fn what_mkfs_is_told_is_what_the_volume_says() {
     assert_ne!(random(), random());
 }
 
-/// A populated volume in the first part of a longer region. In the rest there are remains of volumes: what would be tables
-/// is full of inodes and of descriptors that name what is alive.
+/// A populated volume in the first part of a longer region. In the rest there are remains of volumes: the place of later tables
+/// is full of inodes and of descriptors that name live inodes.
 fn before_growth(bytes: u64) -> (Volume, Region) {
     let volume = populated_in(REGION_BYTES_MIN);
     let content = volume.region.content();

@@ -1,4 +1,4 @@
-//! Volumes whose words a test stores itself, and what a mount makes of them.
+//! Volumes whose words a test stores itself, and the result of mounting them.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
@@ -37,7 +37,7 @@ pub fn options() -> MkfsOptions {
 }
 
 impl Volume {
-    /// An empty volume of so many bytes.
+    /// An empty volume of `bytes` bytes.
     pub fn new(bytes: u64) -> Volume {
         let region = Region::anonymous(bytes);
         let made = mkfs(&region, &options(), &mut |_, _| {}).unwrap();
@@ -159,7 +159,7 @@ impl Volume {
         page
     }
 
-    /// Stores a slot but for its commit word. Returns its tag.
+    /// Stores a slot without its commit word. Returns its tag.
     pub fn body(&mut self, place: Place, name: &[u8]) -> u64 {
         let tag = self.tag();
         let word = Tag {
@@ -217,7 +217,7 @@ pub fn mounted(region: Region, read_only: bool, threads: usize) -> Result<Mount,
     mount(region, &options, &mut |_, _| {})
 }
 
-/// What a mount shows, by path. Of an inode with several names only the first path has the details.
+/// The files that a mount shows, by path. Of an inode with several names only the first path has the details.
 pub type Tree = BTreeMap<String, String>;
 
 /// The tree of a mount.
@@ -230,7 +230,7 @@ pub fn numbered_tree(mount: &Mount) -> (Tree, BTreeMap<u32, String>) {
     let mut tree = Tree::new();
     let mut seen = BTreeMap::new();
     walk(mount, ROOT, "/", &mut seen, &mut tree);
-    // Entries that need another name are left out of a read-only mount; what they name is there.
+    // Entries that need another name are left out of a read-only mount; their inodes are there.
     if mount.report.damage.is_empty() {
         let nodes = mount.table.len();
         assert_eq!(seen.len() as u64, nodes, "a node that cannot be reached");
@@ -359,7 +359,7 @@ pub fn populated() -> Volume {
     populated_in(1 << 20)
 }
 
-/// The same in a region of so many bytes.
+/// The same in a region of `bytes` bytes.
 pub fn populated_in(bytes: u64) -> Volume {
     let mut v = Volume::new(bytes);
     let root = v.dir_page(ROOT_INODE, 0);

@@ -46,14 +46,14 @@ extern "C" {
 /* Longest name, in bytes. */
 #define STEADFAST_STREAM_NAME_MAX 255
 
-/* Who moves: the calling thread alone, or its process but for threads that have set their own. */
+/* What is moved: the calling thread alone, or its process except for threads that have set their own stream. */
 #define STEADFAST_STREAM_THREAD 0u
 #define STEADFAST_STREAM_PROCESS 1u
 
 /*
  * fsync(2), fdatasync(2), msync(2), and writes with O_SYNC or O_DSYNC return at once in this stream, without a commit. They
- * still report that the volume has failed, and they still commit for users who do not own the stream. What commits as ever:
- * steadfast_streamsync(), `steadfast sync`, unmounting, and the commit interval.
+ * still report that the volume has failed, and they still commit for users who do not own the stream. These still
+ * commit: steadfast_streamsync(), `steadfast sync`, unmounting, and the commit interval.
  */
 #define STEADFAST_STREAM_IGNORE_FSYNC (1u << 0)
 /* They commit again. Without either flag a stream stays as it is; a new one commits. */

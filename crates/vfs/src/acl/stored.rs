@@ -20,7 +20,7 @@ impl Acl {
         value
     }
 
-    /// From what was stored, if that is a valid list.
+    /// From the stored form, if that is a valid list.
     #[must_use]
     pub fn from_stored(value: &[u8]) -> Option<Acl> {
         let (version, mut rest) = value.split_first_chunk::<4>()?;

@@ -3,7 +3,7 @@
 use super::{GROUP_EXEC, PERM_BITS, SET_GID, SET_UID, Subject, is_privileged, may_grow, not_fixed};
 use crate::{Caller, Errno, FileKind, Result, SetAttr, SetTime};
 
-/// What a change of attributes asks for besides what [`may_set`] decides.
+/// The permission that a change of attributes needs, besides the rules of [`may_set`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Needs {
     /// Nothing.
@@ -36,7 +36,7 @@ pub fn is_nothing(set: &SetAttr) -> bool {
 /// Whether the caller may make these changes to the inode.
 ///
 /// # Errors
-/// EPERM for what belongs to the owner or to root; EOPNOTSUPP for the mode of a symbolic link.
+/// EPERM for a change that only the owner or root may make; EOPNOTSUPP for the mode of a symbolic link.
 pub fn may_set(caller: &Caller, inode: &Subject, set: &SetAttr) -> Result<Needs> {
     if set.perm.is_some() && inode.kind == FileKind::Symlink {
         return Err(Errno::OpNotSupp.into());

@@ -1,4 +1,4 @@
-//! What a new inode gets from its directory: group, permission bits, ACLs, flags.
+//! The properties that a new inode inherits from its directory: group, permission bits, ACLs, flags.
 
 use super::{GROUP_EXEC, PERM_BITS, SET_GID, Subject, check_target, is_privileged};
 use crate::acl::Acl;
@@ -11,7 +11,7 @@ pub struct New<'a> {
     pub kind: FileKind,
     /// Permission bits.
     pub perm: u16,
-    /// Device number; 0 for what is no device.
+    /// Device number; 0 for an inode that is no device.
     pub rdev: u32,
     /// Target of a symbolic link.
     pub target: &'a [u8],

@@ -16,7 +16,7 @@ pub struct Renamed {
     pub to_alive: bool,
     /// What the old name names.
     pub source: Subject,
-    /// What the new name names, if it is there; another inode than the source.
+    /// The inode of the new name, if there is one; not the source.
     pub target: Option<Subject>,
 }
 

@@ -37,7 +37,7 @@ pub fn check_name(name: &[u8]) -> Result<()> {
 /// depend on permission to read or write the inode: whether that is asked for, too.
 ///
 /// # Errors
-/// EPERM, EACCES, EOPNOTSUPP, or ENODATA for what may not even be seen.
+/// EPERM, EACCES, EOPNOTSUPP, or ENODATA for an attribute that the caller may not even see.
 pub fn may(caller: &Caller, inode: &Subject, name: &[u8], write: bool) -> Result<bool> {
     let denied = if write { Errno::Perm } else { Errno::NoData };
     let privileged = is_privileged(caller);

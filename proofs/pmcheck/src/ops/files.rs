@@ -64,7 +64,7 @@ impl Builder<'_> {
         Some(())
     }
 
-    /// A call that moves the end of file up clears what lay past it in its page.
+    /// A call that moves the end of file up clears the bytes past it in its page.
     fn clear_tail(&mut self, number: u64, from: usize, to: usize) {
         let offset = from / PAGE_WORDS;
         if from.is_multiple_of(PAGE_WORDS) {
@@ -100,7 +100,7 @@ impl Builder<'_> {
         let node = self.view.tree.nodes[&self.key(number)].clone();
         let old = Commit::from_word(self.image[inode(number, inode_word::COMMIT)]);
         let next = old.sequence + 1;
-        // Directories and devices keep what their size word holds.
+        // Directories and devices keep their size word.
         let kept = self.image[inode(number, inode_word::SIZE[old.parity()])];
         let (attr, len) = (node.attr, node.words.len());
         match op {

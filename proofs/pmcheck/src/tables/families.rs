@@ -92,7 +92,7 @@ fn retag(slot: Slot, name: At, tag: u64) -> Op {
     Poke(vec![(RECOMMENDED.slot(slot, slot_word::TAG), word)])
 }
 
-/// Generations of inodes that nobody uses, as if they had been used that often.
+/// Generations of unused inodes, as if they had been used that often.
 pub fn aged(last: &[u64], retired: &[u64]) -> Op {
     let age = |numbers: &[u64], generation: u64| {
         let words = numbers

@@ -241,7 +241,7 @@ fn say() {
     );
 }
 
-/// The same where nobody would look for a run: the delta stream has fresh blocks, to which a root leads. The run
+/// The same where no mount would look for a run: the delta stream has fresh blocks, to which a root leads. The run
 /// is one of few pairs, the tables are small, and the root's anchor has room (any: `root`).
 fn lead() {
     obligation(
@@ -383,10 +383,10 @@ fn new_layer(volume: Word) -> crate::state::Layer {
     crate::state::Layer::empty(Flash, Anything, SMALL, limits(), volume, Faults::default())
 }
 
-/// The layer's state when the logs were followed, of any state before the crash: the map is the committed
-/// one, or with a commit that is `whole` the new one, and blocks are found to be what they are needed for (`boot`, `scan`).
-/// `lost`: the delta log's last pages lie where nobody looks, behind failures or in a mount that moves the log, and the
-/// root that leads there is not durable yet; nothing was settled on what they say (`begin`, `call`).
+/// The layer's state after recovery has followed the logs, from any state before the crash: the map is the committed
+/// one, or with a commit that is `whole` the new one, and recovery finds the use of each block that is needed (`boot`, `scan`).
+/// `lost`: the delta log's last pages lie where no mount looks, after failures or in a mount that moves the log, and the
+/// root that leads there is not durable yet; no block was settled because of these pages (`begin`, `call`).
 fn recovered(before: &View, whole: bool, lost: bool) -> Ghost {
     let g = &before.ghost;
     let (stable, newest) = if whole {
@@ -503,7 +503,7 @@ fn recovered(before: &View, whole: bool, lost: bool) -> Ghost {
             ]);
             suppose(implies(is(&[Map]), meta));
             let page = value("data page in", 64, &[short]);
-            // Pages behind the last commit were looked at, too.
+            // Pages after the last commit were looked at, too.
             let data = all([
                 said_to.below(page),
                 page.at_most(g.number),

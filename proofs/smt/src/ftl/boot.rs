@@ -21,7 +21,7 @@ use smt::word::Word;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// What lies at a page: whether it is whole, for who reads with this number, and of this kind; and its number.
+/// The content of a page: whether it is whole for a reader with this volume number, and of this kind; and its number.
 fn lies(at: Term, volume: Term, kind: u64) -> (Term, Term) {
     let page = Page::medium(at);
     let word = |i: u64| page.at(n(SMALL.page_words + i));
@@ -45,7 +45,7 @@ fn erased_at(at: Term) -> Term {
     all(["readable", "blank"].map(|what| apply(what, 0, &[at])))
 }
 
-/// One page is looked at, behind any others.
+/// One page is looked at, after any others.
 fn look() {
     let labels = ["first", "newer", "older", "damaged", "erased"];
     obligation(
@@ -156,7 +156,7 @@ fn walk(anchors: u64, pages: u64) {
         let Ok(found) = find_roots(&mut Flash, &shape, &Faults::default()) else {
             return prove("the search fails", truth(false));
         };
-        // What is read: up to two erased pages in a row. Pages that may be newer roots: damaged, and no root behind them in
+        // What is read: up to two erased pages in a row. Pages that may be newer roots: damaged, and no root after them in
         // their anchor.
         let (mut roots, mut damaged) = (Vec::new(), Vec::new());
         for anchor in 0..anchors {
@@ -513,7 +513,7 @@ pub fn forget(first: Term, count: Term) {
     });
 }
 
-/// One page of the delta log, behind any others; it lies at the first of the places (any of the three:
+/// One page of the delta log, after any others; it lies at the first of the places (any of the three:
 /// `scan: a delta page`).
 fn follow_delta() {
     let labels = [

@@ -1,5 +1,6 @@
-//! Whole calls: what they come to if each part does what was shown of it. A part is replaced by its contract: what it needs
-//! is proved, and behind it the layer is any with the invariants, of which is known what the part's own obligations show.
+//! Whole calls: their effect if each part does what its obligations show. A part is replaced by its contract: its
+//! assumptions are proved, and after it the layer is in any state with the invariants and the effects that the part's own
+//! obligations show.
 //!
 //! | part | shown by |
 //! |---|---|
@@ -50,7 +51,7 @@ pub fn reset() {
     ROUND.take();
 }
 
-/// What is so behind each round of the loop of a flush; the next round begins with such a state as the first.
+/// The conditions after each round of the loop of a flush; the next round begins with a state like the first.
 fn each_round(check: impl Fn() + 'static) {
     ROUND.set(Some(Rc::new(check)));
 }
@@ -60,7 +61,7 @@ pub fn parts_are_shown() {
     STAND_IN.set(true);
 }
 
-/// What a part does, if its contract stands for it: whether it was done.
+/// The effect of a part, if its contract stands for it; returns whether it was done.
 pub fn part<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) -> Option<bool> {
     if !STAND_IN.get() {
         return None;
@@ -77,7 +78,7 @@ pub fn part<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) -> Option<bool> {
         end_path();
     }
     if name == "after commit" {
-        // A whole checkpoint syncs behind its delta run.
+        // A whole checkpoint syncs after its delta run.
         let synced = truth(["commit", "checkpoint"].contains(&last));
         prove("runs are taken for durable without a sync", synced);
     }
@@ -103,7 +104,7 @@ pub fn part<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) -> Option<bool> {
         | "checkpoint" => {
             let g = ghost();
             if name == "checkpoint" {
-                // Replay begins behind them, and must come there.
+                // Replay begins after them, and must reach that place.
                 let durable = g.delta_durable.equal(g.delta);
                 prove(
                     "a checkpoint begins before older delta pages are durable",
@@ -224,7 +225,7 @@ fn is_committed() {
 fn settled<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
     is_committed();
     if name == "checkpoint" {
-        // What lies elsewhere is found with its root.
+        // Pages elsewhere are found through their root.
         let (g, runs) = (ghost(), ftl.blocks.durable_runs.0);
         prove(
             "a run counts as durable before its root",
@@ -365,7 +366,7 @@ fn write() {
     );
 }
 
-/// A state, and what holds behind a call that makes all of it durable.
+/// A state, and the conditions after a call that makes all of it durable.
 fn to_be_durable(begin: Begin) -> (State, impl Fn() + Clone + 'static) {
     let state = State::any(begin);
     parts_are_shown();

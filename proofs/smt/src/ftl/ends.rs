@@ -1,6 +1,6 @@
-//! What a mount looks at past the end of what it found, and what of it proves that more was durable.
+//! The pages that a mount looks at past the end of the logs, and those of them that prove that more was durable.
 //!
-//! That no such page is there behind a crash is in the checks of every program (`events`): a page names no commit as
+//! That no such page is there after a crash is in the checks of every program (`events`): a page names no commit as
 //! durable that is not, and is of the mount that programs it, whose first delta run is durable (`begin`).
 
 use crate::obligation;

@@ -141,7 +141,7 @@ fn settle() {
             let block = Word(crate::state::any_block());
             let view = View::now();
             let meta = view.used_as(block.0, &[BlockUse::Delta, BlockUse::Map]);
-            // Counted is what is there.
+            // The count has at least the blocks that are there.
             assume(implies(meta, n(1).at_most(state.ftl.meta_used.0)));
             state.ftl.release_one(block);
             state.check();
@@ -243,7 +243,7 @@ fn abandon() {
             prove("that it failed is forgotten", differ(now, n(0)));
             let more = smt::term::choice(was.equal(n(0)), n(1), n(0));
             prove("it is not counted", state.ftl.bad.0.equal(bad.plus(more)));
-            // What is failing comes to be bad, not erasable (`settle`, `release_one`).
+            // A failing block becomes bad, not erasable (`settle`, `release_one`).
             let use_ = View::now().used_as(block.0, &[BlockUse::Erasable]);
             let before_use = state.before.used_as(block.0, &[BlockUse::Erasable]);
             prove("it may be erased", implies(use_, before_use));

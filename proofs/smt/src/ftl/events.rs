@@ -93,7 +93,7 @@ pub fn happens(event: &Event) {
                 (g.maps_waiting, g.root_waiting) = (false, false);
             });
         }
-        // What did not fail may be durable, or not: nothing is taken for granted.
+        // Pages that did not fail may be durable, or not: nothing is assumed.
         Event::Failed => {}
     }
 }

@@ -133,7 +133,7 @@ fn data() {
             let waits = cell(pairs).words.get(n(0));
             prove("the pair that waits does not follow", waits.equal(expected));
             is_elsewhere();
-            // Who lay there lies here, nobody else moves, and nobody is left.
+            // The sectors of the failed page are at the new place; no other sector moves, and none is left.
             let (sector, view) = (any_sector(), View::now());
             let (before, now) = (was.map.get(sector), view.map.get(sector));
             let of = |place: Term| SMALL.page_of(Word(place)).0;

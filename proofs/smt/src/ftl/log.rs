@@ -1,5 +1,5 @@
 //! That the logs which recovery follows are those that were written: each page lies where the one before says,
-//! what waits for delta pages is what the data pages say, and what was followed waits again.
+//! the changes that wait for delta pages are those of the data pages, and followed changes wait again.
 
 use crate::boot::{changed, sound};
 use crate::follow::{Head, Place};
@@ -76,7 +76,7 @@ fn next_place() {
             let s = &state.ftl.streams[stream];
             let same = all((0..2).map(|i| tag.next[i].0.equal(s.next[i].0)));
             prove("the page announces other blocks", same);
-            // So it is for the page behind it.
+            // The same for the next page.
             let behind = s.open.iter().map(|cursor| {
                 let at = at.0.plus(n(1));
                 SMALL.page_at(cursor.block, cursor.page).0.equal(at)

@@ -1,5 +1,5 @@
 //! Loops whose length the medium or the number of operations gives: one arbitrary step, a whole induction, or what another
-//! obligation shows of the steps. What is trusted of each rule is in the README.
+//! obligation shows of the steps. The README lists the trusted part of each rule.
 
 use crate::sym::{self, Cell, Memory, cell, change, n, set_rule};
 use smt::explore::{assume, branch, end_path, prove, reached, unknown};
@@ -12,8 +12,8 @@ const STEPS_MAX: u64 = 64;
 /// Places in tables and lists.
 const PLACE_BITS: u32 = 40;
 
-/// What a loop comes to: what is known before an arbitrary step, what must be true behind it, and what
-/// is so when all are done.
+/// The effect of a loop: the facts before an arbitrary step, the condition to prove after it, and the facts
+/// after all steps.
 #[derive(Clone)]
 pub enum Rule {
     /// Another obligation is about the steps: where it ends.
@@ -23,12 +23,12 @@ pub enum Rule {
         behind: Told,
         done: Told,
     },
-    /// An induction: some cells, and what they hold behind so many steps.
+    /// An induction: some cells, and their content after a number of steps.
     Kept(Rc<dyn Fn() -> Vec<usize>>, Held),
 }
 
 pub type Told = Rc<dyn Fn(Term)>;
-/// Of what cells hold when a loop begins: words and lengths behind so many steps.
+/// From the cells' content when a loop begins: their words and lengths after a number of steps.
 pub type Held = Rc<dyn Fn(&[Cell], Term) -> Vec<(Memory, Term)>>;
 
 /// A loop whose steps are tried here.
@@ -46,9 +46,9 @@ pub fn loop_of(
     set_rule(name, rule);
 }
 
-/// A loop that is shown here, whole, by induction: behind `i` steps these cells hold `after(i)`, of what they held
-/// when it began. The engine shows that `after(0)` holds when it begins, and that a step leads from there to what is said of
-/// one step more and changes no other cell and no flash; behind the loop they hold what is said of all steps.
+/// A loop that is shown here, whole, by induction: after `i` steps these cells hold `after(i)`, computed from their content
+/// when it began. The engine shows that `after(0)` holds when the loop begins, and that a step leads from `after(i)` to
+/// `after(i + 1)` and changes no other cell and no flash; after the loop the cells hold `after` of all steps.
 pub fn loop_kept(
     name: &'static str,
     cells: impl Fn() -> Vec<usize> + 'static,
@@ -58,7 +58,7 @@ pub fn loop_kept(
     set_rule(name, rule);
 }
 
-/// The induction's state behind so many steps.
+/// The induction's state after a number of steps.
 struct Induction {
     ids: Vec<usize>,
     begun: Vec<Cell>,

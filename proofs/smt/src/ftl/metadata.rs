@@ -1,4 +1,4 @@
-//! Delta pages and map pages: they say what is committed, whole and in order. Moves.
+//! Delta pages and map pages: they record the committed changes, whole and in order. Moves.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::Phase;
@@ -46,7 +46,7 @@ fn deltas() {
                 },
             );
             let fits = pairs.length.at_most(capacity);
-            // A page that is full is followed by one that begins behind it: the same once more.
+            // After a full page comes another one, which begins after it: the same once more.
             if !smt::explore::branch(fits) {
                 reached("more");
                 smt::explore::end_path();
@@ -167,7 +167,7 @@ fn load() {
     );
 }
 
-/// What changes for the invariants when something becomes durable, or a checkpoint begins.
+/// The change of the invariants when something becomes durable, or a checkpoint begins.
 fn moments() {
     obligation(
         "two phases: behind a sync the runs before it are durable",

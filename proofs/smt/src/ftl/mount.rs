@@ -1,4 +1,4 @@
-//! What a mount makes of the blocks: nothing that it found to be needed is free or erasable.
+//! The uses that a mount gives to blocks: no block that it found to be needed is free or erasable.
 
 use crate::blocks::BlockUse;
 use crate::limits::ANCHORS;
@@ -133,7 +133,7 @@ fn classes() {
     );
 }
 
-/// A block's use behind `classify`, of what recovery found (`mount: a block that the map`).
+/// A block's use after `classify`, from recovery's findings (`mount: a block that the map`).
 pub fn classified(block: Term, found: Term, valid: Term, failing: Term) -> Term {
     let is = |what: BlockUse| n(what as u64);
     let one = |what: BlockUse| found.equal(is(what));

@@ -224,7 +224,7 @@ fn places() {
     );
 }
 
-/// An unknown of so many bits, as a number.
+/// An unknown of `bits` bits, as a number.
 fn bits(name: &str, bits: u32) -> Term {
     match bits {
         0 => n(0),

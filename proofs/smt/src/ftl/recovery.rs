@@ -1,4 +1,4 @@
-//! Recovery: what it accepts of the logs, from any state and any bytes, and what the final check says.
+//! Recovery: the part of the logs that it accepts, from any state and any bytes, and the result of the final check.
 
 use crate::blocks::BlockUse;
 use crate::error::FtlError;
@@ -395,7 +395,7 @@ fn follow() {
                     if applied.get() {
                         prove("changes are applied twice", cell(id).length.equal(n(0)));
                     }
-                    // A block that the log lies in is not erased before a delta run says what it says.
+                    // A block of the log is not erased before a delta run has its changes.
                     let use_ = View::now().uses.get(first.block.0);
                     let erasable = |term: Term| term.equal(n(BlockUse::Erasable as u64));
                     prove("the end of the log may be erased", not(erasable(use_)));

@@ -36,7 +36,7 @@ pub fn state() -> State {
     state
 }
 
-/// Its tables and the pairs that wait are few; old blocks are given back when a root is durable, which lies behind the
+/// Its tables and the pairs that wait are few; old blocks are given back when a root is durable, which lies after the
 /// last one.
 pub fn few(state: &mut State) {
     no_proposals();
@@ -345,7 +345,7 @@ fn slice() {
     );
 }
 
-/// One of so many.
+/// A choice of `of` alternatives.
 fn choose(of: usize) -> usize {
     (0..of - 1)
         .find(|_| crate::state::chosen("this one"))

@@ -219,7 +219,7 @@ fn victims() {
                 moved: 1,
                 ..Begin::default()
             });
-            // What is proposed, or nothing: the plain choice asks the same question behind it.
+            // The proposal, or none: the plain choice then asks the same question.
             loop_shown("victims", |_| {});
             loop_shown("words of a list", |_| {});
             loop_shown("pages of a block", |_| {});

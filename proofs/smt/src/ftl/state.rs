@@ -554,7 +554,7 @@ impl State {
         self.with_pages(stream, 1)
     }
 
-    /// It has room for so many.
+    /// The stream has room for `pages` pages.
     pub fn with_pages(mut self, stream: usize, pages: u64) -> State {
         let s = &mut self.ftl.streams[stream];
         s.width = s.open.len();

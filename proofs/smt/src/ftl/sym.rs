@@ -1,4 +1,4 @@
-//! What the layer stands on, as terms: tables, queues, pages and a flash memory with unknown
+//! The base of the layer, as terms: tables, queues, pages and a flash memory with unknown
 //! contents, loops, and a policy that may propose anything.
 
 use crate::blocks::Blocks;
@@ -144,7 +144,7 @@ pub enum Seal {
     Broken,
 }
 
-/// What the layer does to the flash memory; the watcher is told before.
+/// An operation of the layer on the flash memory; the watcher gets it before it happens.
 pub enum Event<'a> {
     Program {
         at: Term,

@@ -36,7 +36,7 @@ fn end_of(range: Term) -> Term {
     range.shifted(32).plus(range.part(0, 32).widened())
 }
 
-/// So many ranges, and one more that is under way, are no more than the trims that were begun and the mapped sectors in them.
+/// The ranges, and one more that is under way, are no more than the trims that were begun and the mapped sectors in them.
 fn few(ranges: Term, trims: Term, mapped: Term) -> Term {
     ranges.plus(n(1)).at_most(trims.plus(mapped))
 }

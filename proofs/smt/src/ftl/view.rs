@@ -166,7 +166,7 @@ pub fn is_range(range: Term) -> Term {
     ])
 }
 
-/// One of the first so many ranges has the sector: the one with this index.
+/// Of the first `length` ranges, the one with this index has the sector.
 pub fn in_range(words: &Memory, length: Term, index: Term, sector: Term) -> Term {
     all([index.below(length), covers(words.get(index), sector)])
 }

@@ -61,7 +61,7 @@ fn commit() {
             };
             let mut state = State::any(begin).with_room(HOST);
             with_ghost(|g| g.may_commit = true);
-            // Nothing is trimmed: what replay leads to is the map.
+            // Nothing is trimmed: replay leads to the map.
             let before = View::now();
             crate::state::always(move |sector: Term| {
                 before.map.get(sector).equal(before.replay.get(sector))

@@ -30,8 +30,8 @@ fn read_back(put: impl FnOnce(&mut Out)) -> (Cursor<View>, Term) {
     (Cursor::new(out.view(), at), end)
 }
 
-/// Each part is read back where it was written, and the reader then stands behind it: so whatever
-/// sequence of parts a writer appends, a reader reads.
+/// Each part is read back where it was written, and the reader is then at its end: so a reader
+/// reads any sequence of parts that a writer appends.
 fn written() {
     obligation(
         "entry: its header is read back where it was written",

@@ -170,7 +170,7 @@ fn headers() {
     });
 }
 
-/// What a writer wrote, with anything behind it.
+/// The bytes of a writer, followed by any bytes.
 fn hashes() {
     obligation(
         "record: what is written is authentic, and the same",

@@ -1,5 +1,5 @@
-//! Obligations: the walk of recovery along the log, one step of it from any state that keeps the
-//! invariant, and the headers that recovery writes behind it.
+//! Obligations: the scan of recovery along the log, one step of it from any state that keeps the
+//! invariant, and the headers that recovery writes after it.
 
 use crate::codec::Sink;
 use crate::codec::record::{RECORD_BLOCKS_MAX, RecordClaim, authentic};
@@ -13,7 +13,7 @@ use smt::term::{Term, all, truth};
 use smt::word::Word;
 
 /// Any header that makes sense, for a log of this size. Its numbers are below 2^62, as an obligation
-/// says; but for what is compared and not computed with.
+/// says; except for those that are only compared, not computed with.
 fn sensible(log_blocks: Word) -> TailHeader<Word> {
     assume(all([
         n(64).at_most(log_blocks.0),
@@ -56,7 +56,7 @@ fn walking() -> (TailHeader<Word>, Word, Scan<Word>) {
     (header, log_blocks, scan)
 }
 
-/// The next record, accepted from any bytes, and the one that somebody wrote once, with any volume, epoch,
+/// The next record, accepted from any bytes, and one that a writer wrote once, with any volume, epoch,
 /// sequence and position, and that these bytes validate as.
 fn accepted(then: impl Fn(&TailHeader<Word>, &Scan<Word>, &Volume, &WrittenRecord)) {
     let (header, _, scan) = walking();

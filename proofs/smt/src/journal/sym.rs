@@ -1,5 +1,5 @@
-//! What the codecs stand on, as terms: bytes with unknown contents and length, bytes that were put
-//! together, and a hash of which nothing is known but what the assumption says.
+//! The base of the codecs, as terms: bytes with unknown contents and length, bytes that were put
+//! together, and a hash of which only the assumption is known.
 
 use crate::codec::record::Cursor;
 use crate::codec::{Bytes, HASH_BYTES, Keyed, Sink, Word as CodecWord};
@@ -18,7 +18,7 @@ impl CodecWord for Word {
     }
 }
 
-/// No buffer is longer than a number of so many bits says: 4 GiB, where a log has 1 GiB at most.
+/// Bits of a buffer's length: at most 4 GiB, where a log has at most 1 GiB.
 pub const LENGTH_BITS: u32 = 32;
 
 /// Where bytes come from.
@@ -26,7 +26,7 @@ pub const LENGTH_BITS: u32 = 32;
 enum Source {
     /// Anything.
     Any(String),
-    /// Pieces, one behind the other.
+    /// Pieces, one after the other.
     Made(Vec<Piece>),
     /// Other bytes, with another one at this place.
     Changed(View, Term, Term),
@@ -46,7 +46,7 @@ enum What {
     Copy(View),
 }
 
-/// What an outermost loop did in one step: which loop it is, and the cursor before and behind the step.
+/// One step of an outermost loop: the loop, and the cursor before and after the step.
 pub struct Step {
     pub nth: u32,
     pub before: Cursor<View>,
@@ -125,7 +125,7 @@ impl View {
         View::of(Source::Changed(self, place, new), self.span())
     }
 
-    /// The number of so many bytes that lies at a fixed place, as the byte map says.
+    /// The number of `bytes` bytes at a fixed place of the byte map.
     pub fn at(self, place: u64, bytes: u64) -> Term {
         self.value(number64(place), bytes).widened()
     }
@@ -245,7 +245,7 @@ impl Bytes for View {
     }
 
     /// A number of steps that is known: one after the other. Else any one of them, from anywhere
-    /// that the steps before can have led to, and what comes behind all of them.
+    /// that the steps before can have led to, and the code after all of them.
     fn repeat<E>(
         times: Word,
         cursor: &mut Cursor<View>,

@@ -3,7 +3,7 @@
 //!
 //! **Assumption.** A hash that a reader computes and finds in the bytes that it reads was
 //! computed before, by one of the three writers here, for the same input under the same volume's key.
-//! So hashes do not collide (`sym::hash`), and nobody else makes them. As in DFSCQ, executions
+//! So hashes do not collide (`sym::hash`), and no other program makes them. As in DFSCQ, executions
 //! in which a hash matches without that are left out: the claim is about all others.
 
 use crate::codec::record::{self, RecordId};

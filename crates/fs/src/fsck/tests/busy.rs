@@ -11,7 +11,7 @@ use steadfast_vfs::{
     XattrMode,
 };
 
-/// A random call; what it comes to does not matter.
+/// A random call; its result does not matter.
 fn step(
     fs: &Fs,
     random: &mut Random,

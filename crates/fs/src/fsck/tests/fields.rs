@@ -1,5 +1,5 @@
 //! Corner 35, field by field: every field of every structure takes each value that code tends to
-//! trip over, behind a checksum that holds. Nothing is random: case `n` is always the same.
+//! trip over, under a valid checksum. Nothing is random: case `n` is always the same.
 //!
 //! `cargo test` takes every [`STRIDE`]th case; `STEADFAST_LONG=1` all of them and as many pairs.
 //! `STEADFAST_CASE=n` runs one.
@@ -18,13 +18,13 @@ use steadfast_block::{BLOCK_SIZE, Block};
 use steadfast_journal::fuzz::{reseal_header, reseal_record};
 use steadfast_vfs::Ino;
 
-/// Every so many cases are part of each test run; a prime, so that all fields have their turn.
+/// Each test run takes every `STRIDE`th case; a prime, so that all fields have their turn.
 const STRIDE: usize = 67;
 /// The same of those of the log.
 const LOG_STRIDE: usize = 7;
-/// What one case may take on a busy machine.
+/// Longest time of one case on a busy machine.
 const CASE_MAX: Duration = Duration::from_secs(300);
-/// What all of it may take of the address space, KiB: no number on the medium is believed.
+/// Most address space of the whole run, KiB: the code trusts no number on the medium.
 const MEMORY_MAX_KIB: u64 = 6 << 20;
 
 type Change = Rc<dyn Fn(&mut Image)>;

@@ -1,6 +1,6 @@
 //! Corner 35: random damage, sealed and unsealed, through check, repair, and the mounted
-//! code. Seeded; `STEADFAST_FUZZ_SECONDS`, `STEADFAST_FUZZ_IMAGES` (at least
-//! so many) and `STEADFAST_FUZZ_SEED` (the first one) make it longer and different.
+//! code. Seeded; `STEADFAST_FUZZ_SECONDS`, `STEADFAST_FUZZ_IMAGES` (the least number
+//! of images) and `STEADFAST_FUZZ_SEED` (the first seed) make it longer and different.
 
 use super::image::{Image, walk};
 use crate::fsck::{Finding, FsckOptions, Outcome, Problem, fsck};
@@ -123,7 +123,7 @@ pub(super) struct Near {
     pub(super) paths: Vec<String>,
     /// There is a volume to be repaired.
     pub(super) repairable: bool,
-    /// The superblock lies, behind a checksum that holds.
+    /// The superblock is wrong, under a valid checksum.
     pub(super) forged: bool,
 }
 
@@ -257,7 +257,7 @@ pub(super) fn survive(image: &Image, near: &Near, seed: u64) {
                 assert!(!near.repairable, "no repair: {error}");
                 continue; // no volume any more
             }
-            // A superblock that fits itself is believed: what it leaves out is no volume's.
+            // A superblock that is consistent in itself is trusted: blocks that it leaves out are no volume's.
             Ok(report) if report.outcome() == Outcome::DamageLeft && near.forged => continue,
             Ok(report) => {
                 assert_ne!(report.outcome(), Outcome::DamageLeft, "{:#?}", report);
@@ -280,7 +280,7 @@ pub(super) fn survive(image: &Image, near: &Near, seed: u64) {
             errors.is_empty(),
             "a repaired volume reads without errors: {errors:#?}"
         );
-        // What was there may fill the volume.
+        // The old files may fill the volume.
         let room = fs.statfs().expect("statfs").blocks_free > 64;
         if room && !fs.is_read_only() {
             works(&fs);

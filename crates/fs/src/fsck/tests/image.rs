@@ -217,7 +217,7 @@ impl Image {
         }
     }
 
-    /// A populated volume, unmounted but for an open file without a name: its log is empty,
+    /// A populated volume, unmounted except for an open file without a name: its log is empty,
     /// and the orphan directory lists that file.
     pub(super) fn populated() -> Image {
         Image::populated_on(BLOCKS)

@@ -1,4 +1,4 @@
-//! Orphans that are none: what a repair makes of them, in one go.
+//! Entries of the orphan directory that are no orphans: one repair handles all of them.
 
 use super::fuzz::{Near, survive};
 use super::image::{Image, mount, walk};

@@ -490,7 +490,7 @@ const PLANTS: &[Plant] = &[
         let at = i.inode(i.ino("/wide")).xattr_block.get();
         i.edit(at, |b| b[4] = 1);
     }),
-    (P::XattrInvalid, "an index with bytes behind it", |i| {
+    (P::XattrInvalid, "an index with bytes after it", |i| {
         let at = i.inode(i.ino("/wide")).xattr_block.get();
         i.edit(at, |b| b[100] = 1);
     }),
@@ -529,7 +529,7 @@ const PLANTS: &[Plant] = &[
     (P::XattrInline, "a name twice", |i| {
         i.edit_inode(i.ino("/few"), |n| n.xattrs.copy_within(0..9, 42))
     }),
-    (P::XattrInline, "a byte behind the last record", |i| {
+    (P::XattrInline, "a byte after the last record", |i| {
         i.edit_inode(i.ino("/few"), |n| n.xattrs[51] = 1)
     }),
     (P::XattrInline, "bytes without a record", |i| {

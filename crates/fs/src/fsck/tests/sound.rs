@@ -120,7 +120,7 @@ fn refused(image: &Image) -> Error {
     assert!(Fs::mount(device.clone(), &MountOptions::default()).is_err());
     assert!(
         device.to_bytes() == image.bytes,
-        "who refuses writes nothing"
+        "a refused check wrote to the device"
     );
     assert!(!check.to_string().is_empty());
     check

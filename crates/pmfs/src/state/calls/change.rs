@@ -160,7 +160,7 @@ impl<'i, 'f> Pages<'i, 'f> {
 /// Changes an inode: content, size, owner, permission bits, place of the attributes, all at once or not at all.
 ///
 /// Plan: `data, descriptors, inline attributes | slots, commit word`, two fences: a new size or a new page must not be there
-/// before its content (SquirrelFS §4.2, the missing flush of `write`). What goes on in descriptors counts from the new sequence
+/// before its content (SquirrelFS §4.2, the missing flush of `write`). A change in descriptors counts from the new sequence
 /// on, so that any number of pages changes at once. One fence if there is no data and all descriptors may share the fence:
 /// `descriptors, slots, commit word`, for changes of attributes, for a size without a tail to clear, and for unwritten pages.
 ///

@@ -34,7 +34,7 @@ pub struct Removed {
 
 /// Removes a name.
 ///
-/// Plan: `slot's commit word = 0, lives of a directory's pages = 0` with one fence. Slots and inode are free after it: what is stored to them later cannot reach
+/// Plan: `slot's commit word = 0, lives of a directory's pages = 0` with one fence. Slots and inode are free after it: later stores to them cannot reach
 /// the medium before the name is gone (SquirrelFS §3.1, rule 2). Nothing is zeroed: a page or slot that still names the inode
 /// is worthless once the inode is born again with another generation.
 ///

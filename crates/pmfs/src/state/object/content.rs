@@ -205,7 +205,7 @@ impl<'i> Content<'i, InFlight> {
         self.write(&to, bytes)
     }
 
-    /// Overwrites what the inode may show, and is not atomic.
+    /// Overwrites bytes that the inode may show, and is not atomic.
     #[inline]
     pub fn overwrite(self, to: &Shown<'i>, bytes: Bytes<'_>) -> Self {
         self.write(&to.0, bytes)

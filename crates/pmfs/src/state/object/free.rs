@@ -1,6 +1,6 @@
 //! The free space of a volume: pages and inodes, in memory alone.
 //!
-//! It is fed by [`Recovered<Clean>`] and [`Freed<Clean>`] and by nothing else: what it hands out is free on the medium, too.
+//! Its only sources are [`Recovered<Clean>`] and [`Freed<Clean>`]: objects that it hands out are free on the medium, too.
 //! Both are in shards by address, and each thread begins in another one, so that threads rarely meet; a run that was freed
 //! merges with its neighbours. Costs are logarithmic in the number of runs, and constant where a run goes on that was taken
 //! from last.
@@ -30,7 +30,7 @@ const SHARD_INODES_MIN: u64 = 512;
 struct Runs {
     by_start: BTreeMap<u64, u64>,
     by_len: BTreeSet<(u64, u64)>,
-    /// What is left of the run that was taken from last. It is not in the trees.
+    /// The rest of the run that was used last. It is not in the trees.
     last: Option<(u64, u64)>,
     /// A run that was freed last, and has not met its neighbours yet. It is not in the trees.
     freed: Option<(u64, u64)>,
@@ -217,7 +217,7 @@ impl Numbers {
             return None;
         };
         let ready = half << 32 | u64::from(bits);
-        // No other thread changes it while the low half is 0: what is freed goes to the rest.
+        // No other thread changes it while the low half is 0: freed pages go to the rest.
         self.ready.store(ready, Ordering::Release);
         Some(ready)
     }
@@ -318,7 +318,7 @@ impl FreeSpace {
         self.mounted
     }
 
-    /// Adds what a call has freed.
+    /// Adds the objects that a call has freed.
     pub fn add(&self, freed: Freed<Clean>) {
         for run in &freed.pages {
             self.put_pages(run.start, run.len);
@@ -341,14 +341,14 @@ impl FreeSpace {
     }
 
     /// Takes a free inode, or `None` if there is none: of those where this thread begins one with a small number. An inode in
-    /// its last generation stays unused for good, because a reference to it could not be told from one to its successor.
+    /// its last generation stays unused for good, because a reference to it would look like one to its successor.
     pub fn inode(&self, m: &Medium) -> Option<FreeInode<'_>> {
         let shards = self.inodes.len();
         let home = home(shards);
         for turn in 0..shards {
             let Padded(shard) = &self.inodes[(home + turn) % shards];
             while let Some(number) = shard.take() {
-                // A line of a birth that a crash cut must not be taken for one of this birth.
+                // A line of a birth that a crash cut must not pass for one of this birth.
                 let at = m.geometry().inode_at(number);
                 let (birth, header) = (m.load(at + inode::BIRTH), m.load(at + inode::EXTRA));
                 if let Some(generation) = last_generation(birth, header).checked_add(1) {
@@ -406,7 +406,7 @@ impl FreeSpace {
             .map(|runs| runs.into_iter().map(token).collect())
     }
 
-    /// The same, from all shards, whose locks it takes in order: no thread gets what is counted here.
+    /// The same, from all shards, whose locks it takes in order: no thread takes the counted pages meanwhile.
     fn pages_of_all(
         &self,
         count: u64,

@@ -227,7 +227,7 @@ impl<'i> Nameable<'i> for Inode<'i, Clean, Live> {
     }
 }
 
-/// What must be durable before a commit. What a change does not have is left out.
+/// The objects that must be durable before a commit. A change leaves out those that it does not have.
 #[derive(Default)]
 pub struct Ready<'i> {
     /// New content.

@@ -126,7 +126,7 @@ impl Medium {
         self.region.content()
     }
 
-    /// Forgets what was recorded: [`Region::restart_recorder`].
+    /// Forgets the recorded events: [`Region::restart_recorder`].
     pub fn restart_recorder(&self) {
         self.region.restart_recorder();
     }

@@ -11,7 +11,7 @@
 //! Two descriptors share a line. Other threads may store to the other one, and write the line back: that is no more than what the
 //! cache may do at any time, and the words of one descriptor stay in their order.
 //!
-//! The first two kinds name the next sequence of their inode, so that none counts without the commit. What could go wrong is checked
+//! The first two kinds name the next sequence of their inode, so that none counts without the commit. Possible errors are checked
 //! before the first store: [`Next`], [`Owned`] and [`Unseen`] are the proofs.
 
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Tokens: what a call may use (free objects), and what it gives back (freed objects). They cannot be copied or made up.
+//! Tokens: free objects that a call may use, and freed objects that it gives back. They cannot be copied or made up.
 
 use std::marker::PhantomData;
 use std::ops::Range;

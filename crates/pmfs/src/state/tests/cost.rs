@@ -1,10 +1,10 @@
-//! What each call costs: fences and written-back lines, under line order and where caches are persistent.
+//! The cost of each call: fences and written-back lines, under line order and where caches are persistent.
 
 use super::*;
 use crate::layout::Page;
 use smallvec::smallvec;
 
-/// A call, and what it is to cost: fences and lines under line order, fences under eADR.
+/// A call, and its expected cost: fences and lines under line order, fences under eADR.
 struct Row {
     call: &'static str,
     fences: u64,
@@ -21,7 +21,7 @@ fn row(call: &'static str, fences: u64, lines: u64, eadr: u64) -> Row {
     }
 }
 
-/// Compares what calls did with the plan.
+/// Compares the calls' stores with the plan.
 struct Bill<'a> {
     lab: &'a Lab,
     rows: Vec<Row>,

@@ -169,7 +169,7 @@ fn names_are_there_or_not_whatever_a_crash_leaves() {
         dir.placed(made.placed, made.inode);
     }
 
-    // Exchanges, and a third name of what they move: old pointers must stay dead.
+    // Exchanges, and a third name of the moved inode: old pointers must stay dead.
     let both = [touch(&dir), touch(&sub)];
     for (one, other) in [
         ((at_a, a, NOW), (at_b, b, NOW)),

@@ -1,4 +1,4 @@
-//! Tests of the calls: a volume in recorded memory, and what a call costs there.
+//! Tests of the calls: a volume in recorded memory, and the cost of a call there.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -78,7 +78,7 @@ impl Lab {
         Lab { m, space }
     }
 
-    /// Runs a call, and checks that it forgets nothing and does nothing in vain.
+    /// Runs a call, and checks that no store, write-back or fence is missing or redundant.
     pub(super) fn cost<R>(&self, call: impl FnOnce() -> R) -> (R, Cost) {
         self.m.restart_recorder();
         let before = thread_counts();

@@ -1,4 +1,4 @@
-//! Pages of directories that are gone: what is in them next must not be read as slots.
+//! Pages of removed directories: their next content must not be read as slots.
 
 use super::*;
 use crate::layout::{Page, Pointer, slot};
@@ -11,7 +11,7 @@ fn mounted(content: &[u8]) -> crate::mount::Mount {
     mount(region, &MountOptions::default(), &mut |_, _| {}).unwrap()
 }
 
-/// Content of a file that looks like a slot which was renamed from `victim`: the owner of a page may write what it likes.
+/// Content of a file that looks like a slot which was renamed from `victim`: the owner of a page may write any bytes.
 fn forged(lab: &Lab, victim: Place, inode: InodeRef) -> [u64; 8] {
     let tag = crate::layout::Tag::from_word(lab.m.load(victim.at() + slot::TAG));
     let pointer = Pointer {

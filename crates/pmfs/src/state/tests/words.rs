@@ -1,4 +1,4 @@
-//! What the calls leave on the medium, and that a refused call leaves nothing.
+//! The words of the medium after each call, and that a refused call changes none.
 
 use super::*;
 use crate::layout::{
@@ -626,7 +626,7 @@ fn a_refused_call_stores_nothing_and_keeps_nothing() {
     }
     refused(&|| gone(at_a, a, &[one]), foreign);
 
-    // Data: over what the file shows, into metadata, past the region.
+    // Data: over bytes that the file shows, into metadata, past the region.
     let data = |of, at, len| {
         fails(Change {
             data: smallvec![DataStore {
