@@ -88,7 +88,8 @@ pub enum OpenError {
     },
     /// Its contract has no cache.
     #[error(
-        "{0}: the volume was made with '--flush store': a flush is durable in the store, and no cache can be given;          'mkfs --flush cache' makes one whose flushes may be durable on a cache first"
+        "{0}: the volume was made with '--flush store': a flush is durable in the store, and no cache can be given; \
+         'mkfs --flush cache' makes one whose flushes may be durable on a cache first"
     )]
     NoCacheContract(String),
     /// The cache.
@@ -101,7 +102,9 @@ pub enum OpenError {
     },
     /// The last writer's flushes may be on a cache that was not given.
     #[error(
-        "{url}: the last writer kept flushes on the cache {cache} of {host}, and has not released the volume: give that cache          ('-o cache={cache},flush=cache'); or go on without its flushes, which 'steadfast store salvage' can still put into a clone          ('-o take_over', 'steadfast store take-over')"
+        "{url}: the last writer kept flushes on the cache {cache} of {host}, and has not released the volume: give that cache \
+         ('-o cache={cache},flush=cache'); or go on without its flushes, which 'steadfast store salvage' can still put into a clone \
+         ('-o take_over', 'steadfast store take-over')"
     )]
     CacheLeft {
         /// The volume.
@@ -113,7 +116,9 @@ pub enum OpenError {
     },
     /// The cache holds flushes, and another machine took over without them.
     #[error(
-        "{url}: the cache {cache} holds {flushes} flushes ({bytes} bytes) that the store lacks, and another machine took the          volume over without them; nothing is mixed. 'steadfast store salvage --cache {cache} {url} NEW-URL' makes a clone of the          volume with them; '-o discard_cache' drops them"
+        "{url}: the cache {cache} holds {flushes} flushes ({bytes} bytes) that the store lacks, and another machine took the \
+         volume over without them; nothing is mixed. 'steadfast store salvage --cache {cache} {url} NEW-URL' makes a clone of the \
+         volume with them; '-o discard_cache' drops them"
     )]
     Deposed {
         /// The volume.
@@ -130,7 +135,8 @@ pub enum OpenError {
     NothingToSalvage(String),
     /// No machine took over.
     #[error(
-        "{url}: no other machine took the volume over: mount it with the cache {cache} ('-o cache={cache},flush=cache'), which          sends what it holds"
+        "{url}: no other machine took the volume over: mount it with the cache {cache} ('-o cache={cache},flush=cache'), which \
+         sends what it holds"
     )]
     NotDeposed {
         /// The volume.
@@ -140,7 +146,8 @@ pub enum OpenError {
     },
     /// What the flushes continue is gone.
     #[error(
-        "{url}: the volume as it was when the flushes of the cache {cache} were made is not kept any more: its snapshot          ('after-term-…') was deleted, and the flushes fit nothing else"
+        "{url}: the volume as it was when the flushes of the cache {cache} were made is not kept any more: its snapshot \
+         ('after-term-…') was deleted, and the flushes fit nothing else"
     )]
     NotKept {
         /// The volume.
@@ -156,9 +163,30 @@ pub enum OpenError {
         /// What failed.
         source: steadfast_block::DeviceError,
     },
+    /// It, or snapshots and clones of it, need objects of its parent.
+    #[error("{url}: {}", still_needed(.parent, .names))]
+    NeedsParents {
+        /// The volume.
+        url: String,
+        /// Where its parent was.
+        parent: String,
+        /// The snapshots and clones; none if it is the volume itself.
+        names: Vec<String>,
+    },
     /// Nothing was flushed to the volume yet.
     #[error("{0}: no checkpoint was published yet: mount it once")]
     NoCheckpoint(String),
+}
+
+/// Of [`OpenError::NeedsParents`].
+fn still_needed(parent: &str, names: &[String]) -> String {
+    match names {
+        [] => format!("the clone reads objects of {parent}: 'steadfast store promote' copies them"),
+        names => format!(
+            "snapshots or clones of it need objects of {parent}: {}; delete those snapshots, and promote those clones first",
+            names.join(", ")
+        ),
+    }
 }
 
 /// How a volume is opened.

@@ -1,16 +1,17 @@
 //! Changing the list of snapshots, without owning the volume.
 
-use crate::device::read_roots;
+use crate::device::{Core, Sources, load_root, read_history, read_roots};
 use crate::driver::Failed;
 use crate::io::{Io, Put};
 use crate::object::{
-    HeadObject, Pin, PinKind, Roots, decode_head, encode_head, encode_roots, open,
+    HeadObject, Pin, PinKind, Roots, decode_head, decode_volume, encode_head, encode_roots, open,
 };
 use crate::place::{random, runtime};
 use crate::protocol::{Answer, Edit, Editor, Head, Nonce, ObjectName, Request};
 use crate::volume::{Found, OpenError};
 use bytes::Bytes;
 use object_store::{PutMode, UpdateVersion};
+use std::time::Duration;
 
 /// A change of the list: the new one, or why there is none.
 type Change<'a> = dyn FnMut(&Head, Roots) -> Result<Roots, OpenError> + 'a;
@@ -170,6 +171,66 @@ impl Found {
     /// [`OpenError::NoSnapshot`], the store's.
     pub fn forget_clone(&self, url: &str) -> Result<(), OpenError> {
         self.remove_pin(PinKind::Clone, url)
+    }
+
+    /// The snapshots and clones of this volume that need objects of its parents.
+    ///
+    /// # Errors
+    /// The store's; damage.
+    pub fn pins_with_parents(&self) -> Result<Vec<Pin>, OpenError> {
+        let pins = self.state()?.roots.pins;
+        let mut needing = Vec::new();
+        for pin in pins {
+            let loaded = load_root(&self.sources, pin.base, None)?;
+            if Core::of(loaded, pin.base, Duration::ZERO).needs_parents() {
+                needing.push(pin);
+            }
+        }
+        Ok(needing)
+    }
+
+    /// Removes the pin of this clone at its parent, which may then delete what the clone needed: for a clone that was
+    /// [promoted](crate::StoreDevice::promote), and after it. A parent that is gone is no failure.
+    ///
+    /// # Errors
+    /// [`OpenError::NeedsParents`]: nothing is changed. The store's; damage.
+    pub fn leave_parent(&self, patience: Duration) -> Result<(), OpenError> {
+        let Some(parent) = self.object.parents.first() else {
+            return Ok(());
+        };
+        let (_, _, core) = read_history(&self.sources, self.object.base, Duration::ZERO)?;
+        let mut needing = self.pins_with_parents()?;
+        if core.needs_parents() || !needing.is_empty() {
+            let names = needing.drain(..).map(|pin| pin.name).collect();
+            return Err(OpenError::NeedsParents {
+                url: self.url(),
+                parent: parent.url.clone(),
+                names,
+            });
+        }
+        let Some(io) = self.sources.all().get(1) else {
+            return Ok(());
+        };
+        let at = io.location.clone();
+        io.set_patience(Some(patience));
+        let got = runtime()?.block_on(io.get(ObjectName::Volume, None))?;
+        let Some(got) = got else {
+            return Ok(());
+        };
+        let object = decode_volume(&got.bytes);
+        let object = object.map_err(|why| io.damaged(ObjectName::Volume, why))?;
+        if object.id != parent.id {
+            // Another volume is there now.
+            return Ok(());
+        }
+        let keys = self.sources.own().coding.keys.clone();
+        let sources = Sources::of(at, &object, keys, &[], Some(patience));
+        let parent = Found { object, sources };
+        parent.edit(&mut |_, mut roots| {
+            let own = |pin: &Pin| pin.kind == PinKind::Clone && pin.id == self.object.id;
+            roots.pins.retain(|pin| !own(pin));
+            Ok(roots)
+        })
     }
 
     fn remove_pin(&self, kind: PinKind, name: &str) -> Result<(), OpenError> {

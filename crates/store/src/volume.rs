@@ -86,6 +86,8 @@ pub struct Usage {
     pub live_bytes: u64,
     /// Bytes of blocks that the objects were written with, parents included.
     pub held_bytes: u64,
+    /// Bytes of blocks that a clone reads from its parents' objects.
+    pub parents_bytes: u64,
     /// Slots after the checkpoint.
     pub slots: u64,
     /// Objects that are retired and not deleted.
@@ -508,6 +510,7 @@ impl Core {
         let mut usage = Usage {
             live_bytes: self.map.live_blocks * BLOCK_SIZE as u64,
             held_bytes: self.map.held_blocks * BLOCK_SIZE as u64,
+            parents_bytes: self.parents_blocks() * BLOCK_SIZE as u64,
             slots: self.last_slot().0.saturating_sub(head.base.through.0),
             retired: self.retired() as u64,
             ..Usage::default()

@@ -113,7 +113,8 @@ impl Shared {
         let pins = self.pins(&head)?;
         let taken = {
             let mut core = self.lock();
-            if core.closed == core.base.through && core.base.root.is_some() && !release {
+            let same_slot = core.closed == core.base.through && core.base.root.is_some();
+            if same_slot && !core.map.has_changed() && !release {
                 return Ok(());
             }
             let mut taken = core.take(driver, &pins);

@@ -28,10 +28,10 @@ const VICTIMS: usize = 512;
 const READ_AT_ONCE: usize = 16;
 const READ_BYTES: u64 = 64 << 20;
 /// Blocks that are moved at a time: 32 MiB, at most one object of that size.
-const MOVED_BLOCKS: u64 = 8192;
+pub(super) const MOVED_BLOCKS: u64 = 8192;
 
 /// How many of these objects are read at once: one at least.
-fn batch_of(objects: &[(u32, ObjectEntry)]) -> usize {
+pub(super) fn batch_of(objects: &[(u32, ObjectEntry)]) -> usize {
     let mut bytes = 0;
     let fits = |(_, entry): &&(u32, ObjectEntry)| {
         bytes += entry.bytes;
@@ -42,7 +42,7 @@ fn batch_of(objects: &[(u32, ObjectEntry)]) -> usize {
 }
 
 /// A block that is to be moved, and where it is now.
-struct Move {
+pub(super) struct Move {
     block: u64,
     from: Spot,
     bytes: Bytes,
@@ -67,13 +67,7 @@ impl Shared {
             while !rest.is_empty() {
                 let (batch, others) = rest.split_at(batch_of(rest));
                 rest = others;
-                let reads = batch.iter().map(|(_, entry)| self.object_bytes(entry));
-                let runtime =
-                    runtime().map_err(|_| Failed::Inconsistent("no threads for requests"))?;
-                let found = runtime.block_on(futures_util::future::join_all(reads));
-                for ((id, entry), bytes) in batch.iter().zip(found) {
-                    self.live_blocks_of(*id, entry, &bytes?, &mut moves)?;
-                }
+                self.live_blocks(batch, &mut moves)?;
             }
             for batch in moves.chunks(MOVED_BLOCKS as usize) {
                 self.relocate(batch)?;
@@ -125,12 +119,29 @@ impl Shared {
         victims.map(|(_, id, entry)| (id, entry)).collect()
     }
 
-    /// The bytes of an object of this volume.
+    /// Reads these objects at once, and finds the blocks in them that the map still has.
+    pub(super) fn live_blocks(
+        &self,
+        objects: &[(u32, ObjectEntry)],
+        moves: &mut Vec<Move>,
+    ) -> Result<(), CheckpointError> {
+        let reads = objects.iter().map(|(_, entry)| self.object_bytes(entry));
+        let runtime = runtime().map_err(|_| Failed::Inconsistent("no threads for requests"))?;
+        let found = runtime.block_on(futures_util::future::join_all(reads));
+        for ((id, entry), bytes) in objects.iter().zip(found) {
+            self.live_blocks_of(*id, entry, &bytes?, moves)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of an object of this volume, or of a parent.
     async fn object_bytes(&self, entry: &ObjectEntry) -> Result<Bytes, Failed> {
-        if let Some(bytes) = self.driver()?.pending(entry.name) {
+        if entry.source == 0
+            && let Some(bytes) = self.driver()?.pending(entry.name)
+        {
             return Ok(bytes);
         }
-        let io = self.sources.own();
+        let io = self.sources.get(entry.source)?;
         let got = io.get(entry.name, None).await?;
         Ok(got.ok_or_else(|| io.missing(entry.name))?.bytes)
     }
@@ -143,7 +154,7 @@ impl Shared {
         bytes: &Bytes,
         moves: &mut Vec<Move>,
     ) -> Result<(), CheckpointError> {
-        let io = self.sources.own();
+        let io = self.sources.get(entry.source).map_err(Failed::Store)?;
         let damaged = |why| Failed::Store(io.damaged(entry.name, why));
         open(&io.coding, entry.name, bytes).map_err(damaged)?;
         let (mut at, end) = match entry.name {
@@ -211,7 +222,7 @@ impl Shared {
     }
 
     /// Writes blocks to new data objects, and commits a slot that says where they are now.
-    fn relocate(&self, moves: &[Move]) -> Result<(), Failed> {
+    pub(super) fn relocate(&self, moves: &[Move]) -> Result<(), Failed> {
         let driver = self.driver()?;
         let coding = self.coding();
         let mut sorted: Vec<&Move> = moves.iter().collect();

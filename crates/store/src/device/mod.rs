@@ -12,6 +12,7 @@ mod checkpoint;
 mod collect;
 mod epoch;
 mod load;
+mod promote;
 mod read;
 mod write;
 
@@ -369,6 +370,15 @@ impl StoreDevice {
     #[must_use]
     pub fn failed(&self) -> Option<Failed> {
         self.shared.driver.as_ref()?.failed()
+    }
+
+    /// Of a clone: copies all that it reads from its parents into objects of its own, and publishes a checkpoint. Returns how many
+    /// blocks were copied; `progress` gets that number as it grows, and the number of all. What is not flushed stays so.
+    ///
+    /// # Errors
+    /// [`CheckpointError`]. What was copied until then stays copied, and the next call goes on.
+    pub fn promote(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, CheckpointError> {
+        self.shared.promote(progress)
     }
 
     /// Publishes a checkpoint of what was flushed. The next opening begins with it.

@@ -1,0 +1,114 @@
+//! A clone becomes a volume that needs nothing of its parents: what it reads from them moves into objects of its own.
+//!
+//! Order: live blocks of the parents' objects are moved as collection moves blocks; the cells of the map that lie in the parents'
+//! map objects are written anew by checkpoints. A crash in between leaves a clone that needs less of its parents, and the
+//! next call goes on. The parent's pin is removed only after a checkpoint without a reference to a parent was published
+//! ([`Found::leave_parent`](crate::Found::leave_parent)).
+
+use super::checkpoint::CheckpointError;
+use super::collect::{MOVED_BLOCKS, batch_of};
+use super::{Core, Shared};
+use crate::driver::Failed;
+use crate::map::ObjectEntry;
+use crate::object::CellKind;
+
+/// Cells of the map that are written anew at a time: a full region takes about 0.7 MB of memory.
+const CELLS: usize = 256;
+
+impl Shared {
+    /// Moves all that is read from parents into objects of this volume, and publishes that. Returns how many blocks were moved;
+    /// `progress` gets that number as it grows, and the number of all.
+    pub(super) fn promote(
+        &self,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<u64, CheckpointError> {
+        let all = self.lock().parents_blocks();
+        let mut moved = 0;
+        loop {
+            let objects = self.lock().parents_objects();
+            if objects.is_empty() {
+                break;
+            }
+            let mut moves = Vec::new();
+            let mut rest = &objects[..];
+            while !rest.is_empty() {
+                let (batch, others) = rest.split_at(batch_of(rest));
+                rest = others;
+                self.live_blocks(batch, &mut moves)?;
+            }
+            if moves.is_empty() {
+                let why = "the map counts blocks of a parent's object that are not in it";
+                return Err(Failed::Inconsistent(why).into());
+            }
+            for batch in moves.chunks(MOVED_BLOCKS as usize) {
+                self.relocate(batch)?;
+            }
+            moved += moves.len() as u64;
+            progress(moved, all.max(moved));
+            self.checkpoint(false)?;
+        }
+        loop {
+            let cells = self.lock().parents_cells();
+            if cells.is_empty() {
+                break;
+            }
+            for (kind, index) in &cells {
+                if *kind == CellKind::Region {
+                    self.load_region(*index)?;
+                }
+            }
+            {
+                let mut core = self.lock();
+                for key in cells {
+                    if !core.map.is_loaded(key) {
+                        return Err(
+                            Failed::Inconsistent("a cell of the map is not in memory").into()
+                        );
+                    }
+                    core.map.mark_changed(key);
+                }
+            }
+            self.checkpoint(false)?;
+        }
+        Ok(moved)
+    }
+}
+
+impl Core {
+    /// Blocks that are read from parents.
+    pub(crate) fn parents_blocks(&self) -> u64 {
+        let objects = self.map.objects();
+        let theirs = objects.filter(|(_, entry)| entry.source != 0);
+        theirs.map(|(_, entry)| u64::from(entry.live)).sum()
+    }
+
+    /// Some objects of parents that have live blocks: one at least if there is any, with at most [`MOVED_BLOCKS`] in all.
+    fn parents_objects(&self) -> Vec<(u32, ObjectEntry)> {
+        let mut blocks = 0;
+        let objects = self.map.objects();
+        let theirs = objects.filter(|(_, entry)| entry.source != 0 && entry.live > 0);
+        let fits = |(_, entry): &(u32, &ObjectEntry)| {
+            let first = blocks == 0;
+            blocks += u64::from(entry.live);
+            first || blocks <= MOVED_BLOCKS
+        };
+        let some = theirs.take_while(fits);
+        some.map(|(id, entry)| (id, *entry)).collect()
+    }
+
+    /// Some cells that lie in map objects of parents.
+    fn parents_cells(&self) -> Vec<(CellKind, u64)> {
+        let is_theirs = |map: u32| {
+            let map = self.maps.get(map as usize);
+            map.is_some_and(|map| map.source != 0)
+        };
+        let cells = self.directory.iter();
+        let theirs = cells.filter(|(_, place)| is_theirs(place.map));
+        theirs.map(|(key, _)| *key).take(CELLS).collect()
+    }
+
+    /// Whether blocks or cells of the map are read from parents.
+    pub(crate) fn needs_parents(&self) -> bool {
+        self.parents_blocks() > 0 || !self.parents_cells().is_empty()
+    }
+}
