@@ -323,6 +323,8 @@ mod tests {
             "steadfast store snapshot list s3://bucket/prefix",
             "steadfast store snapshot delete s3://bucket/prefix NAME",
             "steadfast store clone s3://bucket/prefix@NAME s3://bucket/other",
+            "steadfast store promote --progress s3://bucket/other",
+            "steadfast store copy --to-endpoint http://127.0.0.1:7070 --to-key-file FILE --json IMAGE s3://bucket/other",
             "steadfast store take-over s3://bucket/prefix",
             "steadfast ftl format --size 1G --epoch 8M --force IMAGE",
             "steadfast ftl mkfs --size 1G IMAGE",

@@ -3,6 +3,7 @@
 //! nothing of their interfaces.
 
 mod check;
+pub(crate) mod copy;
 mod crashes;
 mod memory;
 mod replica;

@@ -1,6 +1,8 @@
 //! `steadfast store`: volumes on object stores, apart from mounting them.
 
+mod copy;
 mod cost;
+mod promote;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,6 +44,10 @@ pub(crate) enum Command {
     Snapshot(SnapshotCommand),
     /// Make a writable volume of a snapshot, in constant time
     Clone(CloneArgs),
+    /// Make a clone independent of its parent: copy what it reads from there
+    Promote(promote::Args),
+    /// Copy a volume between stores, or to or from an image
+    Copy(copy::Args),
     /// Fence the owner of a volume, and release it
     TakeOver(TakeOverArgs),
     /// Put the flushes that only a cache has into a clone, after another machine took the volume over
@@ -230,6 +236,8 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Clone(args) => clone(args),
+        Command::Promote(args) => promote::run(args),
+        Command::Copy(args) => copy::run(args),
         Command::TakeOver(args) => take_over(args),
         Command::Salvage(args) => salvage(args),
         Command::Rekey(args) => rekey(args),
@@ -331,6 +339,7 @@ struct Shown {
     clones: u64,
     live_bytes: u64,
     held_bytes: u64,
+    parents_bytes: u64,
     data_objects: u64,
     data_object_bytes: u64,
     map_objects: u64,
@@ -351,6 +360,7 @@ fn gather(place: &Where) -> Result<Shown, Failure> {
         map_bytes,
         live_bytes,
         held_bytes,
+        parents_bytes,
         slots,
         retired,
     } = usage;
@@ -387,6 +397,7 @@ fn gather(place: &Where) -> Result<Shown, Failure> {
         clones: count(PinKind::Clone),
         live_bytes,
         held_bytes,
+        parents_bytes,
         data_objects: objects,
         data_object_bytes: object_bytes,
         map_objects,
@@ -454,7 +465,10 @@ fn info(args: &InfoArgs) -> Result<ExitCode, Failure> {
         ),
     ];
     if let Some(parent) = shown.parents.first() {
-        lines.push(format!("clone of:   {parent}"));
+        lines.push(format!(
+            "clone of:   {parent} ({} are read from there)",
+            size::show(shown.parents_bytes)
+        ));
     }
     text::print(&lines.join("\n"))?;
     Ok(ExitCode::SUCCESS)

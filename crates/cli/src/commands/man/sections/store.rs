@@ -95,6 +95,26 @@ pub(super) const SECTIONS: &[Sections] = &[
         )],
     ),
     usual(
+        "steadfast-store-promote",
+        &[(
+            "steadfast store promote s3://bucket/test",
+            "Copy what the clone reads from its parent, which may then be deleted.",
+        )],
+    ),
+    usual(
+        "steadfast-store-copy",
+        &[
+            (
+                "steadfast mkfs --size 100G --on s3://bucket/prefix && steadfast store copy disk.img s3://bucket/prefix",
+                "Move a volume from an image to an object store.",
+            ),
+            (
+                "steadfast store copy s3://bucket/prefix@monday backup.img",
+                "Copy a snapshot to an image that mkfs made.",
+            ),
+        ],
+    ),
+    usual(
         "steadfast-store-take-over",
         &[(
             "steadfast store take-over s3://bucket/prefix",
