@@ -200,6 +200,12 @@ impl Disk {
         self.nodes.get(&ino).map(Arc::as_ref)
     }
 
+    /// Inodes, whether a name refers to them or not.
+    #[must_use]
+    pub fn inodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The inode that a name refers to.
     #[must_use]
     pub fn lookup(&self, dir: Ino, name: &[u8]) -> Option<Ino> {

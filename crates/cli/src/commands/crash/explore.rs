@@ -218,6 +218,10 @@ pub(super) fn explore(
         };
         real.all(&run, &options.models, &mut report, stop)?;
     }
+    if how.html.is_some() {
+        report.add_points(&run, &options.models);
+        report.add_sources();
+    }
     let saved = report_of(path);
     let json = serde_json::to_vec(&report).map_err(not_run)?;
     steadfast::atomic_replace(&saved, &json).map_err(not_run)?;
