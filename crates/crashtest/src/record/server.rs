@@ -56,6 +56,9 @@ impl Filesystem for Server {
         if self.looks.is_some() {
             // What is read ahead was not looked at. Without the page cache between them, reads arrive as they are.
             let _ = config.set_max_readahead(1);
+        }
+        // On a live mount, a cut would wait for the kernel to drop the pages that it has cached.
+        if self.looks.is_some() || self.calls.is_live() {
             let mapped = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
             self.direct = config.add_capabilities(mapped).is_ok();
         }
@@ -396,6 +399,7 @@ impl Filesystem for Server {
         }
         let mut buffer = vec![0; size as usize];
         match seen!(self, reply).read(ino.0, offset, &mut buffer) {
+            Ok(_) if self.calls.is_damaged() => reply.error(Code::EIO),
             Ok(n) => reply.data(buffer.get(..n).unwrap_or_default()),
             Err(e) => reply.error(code(e)),
         }
