@@ -223,9 +223,13 @@ impl Builder<'_> {
             What::Rename { from, to, exchange } => self.rename(from, to, *exchange),
             What::Write { ino, offset, bytes } => self.write(*ino, *offset, bytes),
             What::Truncate { ino, size } => {
+                // Where data waits for nothing, nor does a truncation wait for the zeros that its last block gets.
+                let old =
+                    self.model.hole == Hole::Garbage && self.model.truncate == Truncate::ZerosFirst;
                 let change = Change::Resize {
                     ino: *ino,
                     size: *size,
+                    unit: if old { self.model.unit } else { 1 },
                 };
                 if *size == 0 {
                     self.files.entry(*ino).or_default().emptied = true;

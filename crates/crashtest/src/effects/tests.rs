@@ -389,3 +389,24 @@ fn on_ext4_a_hole_and_room_inside_the_size_do_not_wait_for_sizes_that_are_still_
     let whole = trees(base().allocate("a", 9000), "btrfs", 0);
     assert!(!whole.iter().any(|t| t.ends_with("0808")), "{whole:?}");
 }
+
+/// A real ext4 showed it with `data=writeback`.
+#[test]
+fn with_writeback_a_truncation_does_not_wait_for_the_zeros_that_its_last_block_gets() {
+    let base = || {
+        Script::new()
+            .make("a")
+            .write("a", 0, &[b'a'; 5000])
+            .durable()
+    };
+    let grown = |model| trees(base().truncate("a", 1000).truncate("a", 6000), model, 0);
+    assert!(
+        grown("ext4-writeback").contains("/a=a4096+01904"),
+        "{:?}",
+        grown("ext4-writeback")
+    );
+    assert!(grown("ext4-writeback").contains("/a=a1000+05000"));
+    assert!(!grown("ext4").contains("/a=a4096+01904"));
+    let synced = base().truncate("a", 1000).fsync("a").truncate("a", 6000);
+    assert!(!trees(synced, "ext4-writeback", 2).contains("/a=a4096+01904"));
+}

@@ -142,6 +142,14 @@ impl Calls {
         self.tap = Some(tap);
     }
 
+    /// Serves another tree from now on, as if there had been no call.
+    pub(super) fn replace(&self, make: impl FnOnce(&Tree) -> Tree) {
+        let mut state = self.state();
+        state.tree = make(&state.tree);
+        state.open.clear();
+        state.lines = [Vec::new(), Vec::new()];
+    }
+
     /// Whether something is between the program and the tree.
     pub(super) fn is_live(&self) -> bool {
         self.tap.is_some()

@@ -325,7 +325,8 @@ impl Filesystem for Server {
         if let Some(special) = special(ino) {
             let how = match special.source() {
                 Some(_) => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NONSEEKABLE,
-                None => FopenFlags::FOPEN_KEEP_CACHE,
+                // The next state has other lines: what is cached of the last one goes.
+                None => FopenFlags::empty(),
             };
             return reply.opened(FileHandle(0), how);
         }
@@ -390,8 +391,9 @@ impl Filesystem for Server {
     ) {
         if let Some(special) = special(ino) {
             let lines = self.looks.as_ref().map(|l| l.lines(special));
-            let rest = lines.and_then(|l| l.get(usize::try_from(offset).ok()?..));
-            let rest = rest.unwrap_or_default();
+            let lines = lines.unwrap_or_default();
+            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            let rest = lines.as_bytes().get(offset..).unwrap_or_default();
             return reply.data(&rest[..rest.len().min(size as usize)]);
         }
         if let Some(looks) = &self.looks {

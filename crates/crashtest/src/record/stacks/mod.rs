@@ -200,10 +200,11 @@ impl Stacks {
         let told: Vec<Frame> = told.collect();
         let mut frames = native.stack.frames.clone();
         let evaluates = |f: &Frame| f.function.as_ref().is_some_and(|f| f.contains(EVALUATES));
-        // Below it there is nothing but the interpreter, and what called that.
+        // Below it there is nothing but the interpreter, and what called that; above it, its own code says less than that of Python.
         if let Some(at) = frames.iter().position(evaluates) {
             frames.truncate(at);
         }
+        frames.retain(|f| !is_interpreter(&f.object));
         frames.extend(told);
         let mut inner = self.inner();
         let captured = Captured {
@@ -237,6 +238,12 @@ impl Stacks {
         files.insert(thread, file);
         found
     }
+}
+
+/// Whether a file is CPython itself.
+fn is_interpreter(object: &[u8]) -> bool {
+    let name = object.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    name.starts_with(b"python3") || name.starts_with(b"libpython3")
 }
 
 /// Stack pointer and program counter, once the thread sleeps.
