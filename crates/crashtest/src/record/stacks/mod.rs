@@ -30,7 +30,7 @@ use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
 use crate::trace::{Frame, Stack};
 use memory::Memory;
 use objects::{Bytes, Objects};
-use python::{Found, Python};
+use python::{Found, Python, ThreadState};
 
 /// Most bytes of a stack that are read.
 const STACK_BYTES: usize = 48 << 10;
@@ -51,6 +51,8 @@ const PROCESSES_MAX: usize = 256;
 const SEEN_MAX: usize = 4096;
 /// Most threads whose registers are kept open.
 const THREADS_MAX: usize = 256;
+/// Most threads whose state in an interpreter is remembered.
+const STATES_MAX: usize = 4096;
 /// What runs Python.
 const EVALUATES: &str = "PyEval_EvalFrameDefault";
 
@@ -123,6 +125,8 @@ struct Inner {
     known: HashMap<Vec<(usize, u64)>, Captured>,
     /// By process, the native stack, and the frames of Python.
     mixed: HashMap<(u32, u32, Vec<Found>), Captured>,
+    /// The states of threads that run Python, by process and thread.
+    states: HashMap<(u32, u32), ThreadState>,
     /// Number of the next stack.
     next: u32,
     /// By process, stack pointer and program counter.
@@ -140,6 +144,7 @@ impl Stacks {
                 cache: CacheX86_64::new(),
                 known: HashMap::new(),
                 mixed: HashMap::new(),
+                states: HashMap::new(),
                 next: 0,
                 seen: HashMap::new(),
             }),
@@ -188,7 +193,22 @@ impl Stacks {
         memory: Memory,
         (process, thread): (u32, u32),
     ) -> Captured {
-        let found = python.frames(memory, thread, thread == process);
+        let known = self.inner().states.get(&(process, thread)).copied();
+        let state = match known.filter(|s| python.is_of(memory, *s, thread)) {
+            Some(state) => Some(state),
+            None => python.state(memory, thread, thread == process),
+        };
+        let Some(state) = state else {
+            return native;
+        };
+        if known != Some(state) {
+            let mut inner = self.inner();
+            if inner.states.len() >= STATES_MAX {
+                inner.states.clear();
+            }
+            inner.states.insert((process, thread), state);
+        }
+        let found = python.frames(memory, state);
         if found.is_empty() {
             return native;
         }

@@ -151,6 +151,10 @@ pub(super) struct Python {
     has_table: bool,
 }
 
+/// Where the state of a thread is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ThreadState(u64);
+
 /// A frame as it is found: what its line follows from. Equal ones are one place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Found {
@@ -163,10 +167,10 @@ pub(super) struct Found {
 }
 
 impl Python {
-    /// The frames of a thread, the innermost first; none if it runs no Python. `leads`: it is the first of its process.
-    pub(super) fn frames(&self, memory: Memory, thread: u32, leads: bool) -> Vec<Found> {
+    /// The frames of a thread, the innermost first; none if it runs no Python.
+    pub(super) fn frames(&self, memory: Memory, state: ThreadState) -> Vec<Found> {
         let mut found = Vec::new();
-        let mut at = self.thread(memory, thread, leads).unwrap_or(0);
+        let mut at = self.innermost(memory, state).unwrap_or(0);
         let layout = self.layout;
         // C has frames between those of Python.
         for _ in 0..FRAMES_MAX * 2 {
@@ -213,7 +217,22 @@ impl Python {
     }
 
     /// The innermost frame of a thread.
-    fn thread(&self, memory: Memory, thread: u32, leads: bool) -> Option<u64> {
+    fn innermost(&self, memory: Memory, state: ThreadState) -> Option<u64> {
+        let frame = memory.word(state.0.wrapping_add(self.layout.frame))?;
+        match self.layout.through {
+            Some(place) => memory.word(frame.wrapping_add(place)),
+            None => Some(frame),
+        }
+    }
+
+    /// Whether a thread's state is still there.
+    pub(super) fn is_of(&self, memory: Memory, state: ThreadState, thread: u32) -> bool {
+        let native = memory.word(state.0.wrapping_add(self.layout.native_id));
+        native == Some(u64::from(thread))
+    }
+
+    /// The state of a thread, if it runs Python. `leads`: it is the first of its process.
+    pub(super) fn state(&self, memory: Memory, thread: u32, leads: bool) -> Option<ThreadState> {
         let layout = self.layout;
         let (mut interpreters, mut threads) = (layout.interpreters, layout.threads);
         if self.has_table {
@@ -231,16 +250,11 @@ impl Python {
             if state == 0 {
                 break;
             }
-            let native = memory.word(state.wrapping_add(layout.native_id))?;
             let next = memory.word(state.wrapping_add(layout.next))?;
             // A child that was forked may still have the number of its parent: then it is alone.
             let alone = leads && state == first && next == 0;
-            if native == u64::from(thread) || alone {
-                let frame = memory.word(state.wrapping_add(layout.frame))?;
-                return match layout.through {
-                    Some(place) => memory.word(frame.wrapping_add(place)),
-                    None => Some(frame),
-                };
+            if alone || self.is_of(memory, ThreadState(state), thread) {
+                return Some(ThreadState(state));
             }
             state = next;
         }
