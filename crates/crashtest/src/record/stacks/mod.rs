@@ -49,6 +49,8 @@ const PROCESSES_MAX: usize = 256;
 
 /// Most stacks whose return addresses are remembered.
 const SEEN_MAX: usize = 4096;
+/// Most of them with the same place and the same pointer.
+const WAYS_MAX: usize = 16;
 /// Most threads whose registers are kept open.
 const THREADS_MAX: usize = 256;
 /// Most threads whose state in an interpreter is remembered.
@@ -88,24 +90,21 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether the stack that begins at `sp` still has them.
-    fn is_there(&self, memory: Memory, sp: u64) -> bool {
-        let Some((last, _)) = self.slots.last() else {
-            return false;
-        };
-        let len = usize::try_from(last.wrapping_sub(sp)).map_or(0, |l| l + 8);
-        if len == 0 || len > STACK_BYTES {
-            return false;
-        }
-        let mut bytes = vec![0; len];
-        if memory.read_exact(sp, &mut bytes).is_none() {
-            return false;
-        }
-        self.slots.iter().all(|(slot, back)| {
-            let at = slot.wrapping_sub(sp) as usize;
-            let word = bytes.get(at..at.wrapping_add(8));
+    /// Bytes from the stack pointer to behind the last of them.
+    fn len(&self, sp: u64) -> usize {
+        let last = self.slots.last().map(|(slot, _)| slot.wrapping_sub(sp));
+        let len = last.and_then(|l| usize::try_from(l).ok()?.checked_add(8));
+        len.filter(|l| *l <= STACK_BYTES).unwrap_or(0)
+    }
+
+    /// Whether a stack that begins at `sp` with these bytes has them.
+    fn is_in(&self, bytes: &[u8], sp: u64) -> bool {
+        let there = |(slot, back): &(u64, u64)| {
+            let at = usize::try_from(slot.wrapping_sub(sp)).unwrap_or(usize::MAX);
+            let word = bytes.get(at..).and_then(|rest| rest.get(..8));
             word.is_some_and(|w| w == back.to_le_bytes())
-        })
+        };
+        !self.slots.is_empty() && self.slots.iter().all(there)
     }
 }
 
@@ -130,7 +129,7 @@ struct Inner {
     /// Number of the next stack.
     next: u32,
     /// By process, stack pointer and program counter.
-    seen: HashMap<(u32, u64, u64), Arc<Seen>>,
+    seen: HashMap<(u32, u64, u64), Vec<Arc<Seen>>>,
 }
 
 impl Stacks {
@@ -170,9 +169,8 @@ impl Stacks {
         }
         let (sp, pc) = self.registers(thread)?;
         let memory = Memory::of(thread)?;
-        let seen = self.inner().seen.get(&(process, sp, pc)).cloned();
-        let native = match seen.filter(|s| s.is_there(memory, sp)) {
-            Some(seen) => seen.captured.clone(),
+        let native = match self.seen(memory, (process, sp, pc)) {
+            Some(seen) => seen,
             None => {
                 let stack = StackMemory::read(memory, sp)?;
                 self.inner().capture(process, pc, &stack)?
@@ -183,6 +181,17 @@ impl Stacks {
             Some(python) => self.with_python(native, python, memory, (process, thread)),
             None => native,
         })
+    }
+
+    /// A stack that was unwound before, if its return addresses are where they were.
+    fn seen(&self, memory: Memory, at: (u32, u64, u64)) -> Option<Captured> {
+        let all = self.inner().seen.get(&at)?.clone();
+        let len = all.iter().map(|s| s.len(at.1)).max()?;
+        let mut bytes = vec![0; len];
+        let n = memory.read(at.1, &mut bytes)?;
+        let bytes = bytes.get(..n)?;
+        let found = all.iter().find(|s| s.is_in(bytes, at.1));
+        found.map(|s| s.captured.clone())
     }
 
     /// The same stack with the frames of Python in it, if there are some.
@@ -549,7 +558,12 @@ impl Inner {
             self.seen.clear();
         }
         let captured = captured.clone();
-        self.seen.insert(at, Arc::new(Seen { slots, captured }));
+        let of = self.seen.entry(at).or_default();
+        // Ways that lead to one place on the stack differ above it.
+        if of.len() >= WAYS_MAX {
+            of.remove(0);
+        }
+        of.push(Arc::new(Seen { slots, captured }));
     }
 
     /// Reads what a process has mapped, unless it is known: another program, or code at a new address, is.
