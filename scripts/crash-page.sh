@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The HTML report of 'steadfast crash test' in headless Chromium: offline, under its own policy, without a message on the console; the
-# crash point by mouse and keyboard; 400 and 1600 pixels; a file with a hostile name; 100,000 calls. Then JUnit and SARIF against their schemas.
+# crash point by mouse and keyboard, with the files that differ and the source; 400 and 1600 pixels; light and dark; a file with a hostile name; 100,000 calls. Then JUnit and SARIF against their schemas.
 #
 #   scripts/crash-page.sh [--install] [--pictures DIR] [--calls N] [--seconds S]
 #
@@ -43,13 +43,33 @@ pictures=${pictures:-$WORK}
 mkdir -p "$pictures"
 
 hostile='<img src=x onerror=alert(1)>'
+# With debug information, so that the report shows its source; a shell where there is no compiler.
+cat >"$WORK/save.c" <<'C'
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    int file = open("tmp", O_CREAT | O_WRONLY, 0644);
+    if (count < 2 || write(file, "new <b>content</b>\n", 19) != 19) return 1;
+    if (rename("tmp", words[1]) != 0) return 1; /* <i>before</i> the sync */
+    return fsync(file);
+}
+C
+workload=(sh -c "echo 'new <b>content</b>' >tmp; mv tmp '$hostile'; sync '$hostile'")
+sourced=
+if cc -g -o "$WORK/save" "$WORK/save.c" 2>/dev/null; then
+  workload=("$WORK/save" "$hostile")
+  sourced=save.c
+else
+  say "left out, because there is no compiler: source lines"
+fi
 status=0
 "$STEADFAST" crash test --fs ext4,posix --samples 20 --superfluous -o "$WORK/small.trace" \
   --html "$WORK/small.html" --junit "$WORK/small.xml" --sarif "$WORK/small.sarif" --setup "echo old >'$hostile'" \
   --check "test -s '$hostile' || { echo 'the file is empty: $hostile'; exit 1; }" \
-  -- sh -c "echo new >tmp; mv tmp '$hostile'; sync '$hostile'" >"$WORK/small.log" 2>&1 || status=$?
+  -- "${workload[@]}" >"$WORK/small.log" 2>&1 || status=$?
 [ "$status" = 1 ] || die "the test that should find something ends with $status: $(tail -n 1 "$WORK/small.log")"
-python3 "$here/crash-programs/page.py" look "$WORK/small.html" "$pictures"
+python3 "$here/crash-programs/page.py" look "$WORK/small.html" "$pictures" "$sourced"
 
 cat >"$WORK/many.py" <<'PYTHON'
 import os, sys

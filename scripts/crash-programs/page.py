@@ -1,6 +1,7 @@
 """Looks at a report in headless Chromium, through chromedriver and the WebDriver protocol.
 
-usage: page.py look PAGE PICTURES            its own script and no other, crash point by mouse and keyboard, two widths
+usage: page.py look PAGE PICTURES SOURCE     its own script and no other, crash point by mouse and keyboard, files that differ, lines of the file
+                                             SOURCE if that is not empty, two widths, light and dark
        page.py open PAGE SECONDS             how long a large report takes to open
 """
 
@@ -77,6 +78,10 @@ class Browser:
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         self.ask("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics})
 
+    def scheme(self, scheme):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.ask("POST", "/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": [feature]}})
+
     def log(self, kind):
         return self.ask("POST", "/se/log", {"type": kind})
 
@@ -93,7 +98,7 @@ def expect(truth, what):
         raise SystemExit(f"page.py: {what}")
 
 
-def look(page, pictures):
+def look(page, pictures, source):
     browser = Browser()
     try:
         browser.go(page)
@@ -136,12 +141,40 @@ def look(page, pictures):
         expect(browser.run("return document.querySelector('details').open") != opened, "Enter does not fold a section")
         browser.run("document.querySelector('details').open = true")
 
-        for width in (400, 1600):
+        # What is lost, beside what was written: in the finding, and at each crash point.
+        sides = "return Array.from(document.querySelectorAll('%s'), (e) => e.textContent)"
+        gone = browser.run(sides % "details .sides td.lost")
+        expect(any("new <b>content</b>" in text for text in gone), f"the finding does not show what is lost: {gone}")
+        expect(any("new <b>content</b>" in text for text in browser.run(sides % "#files td.lost")), "nor does its crash point")
+        browser.keys("#point", "\ue011")
+        expect("No file differs" in browser.run("return document.getElementById('taken').textContent"), "before the first call a file differs")
+        taken = set()
+        for _ in range(int(count)):
+            browser.keys("#point", "\ue014")
+            taken.update(browser.run(sides % "#files caption"))
+        expect("tmp" in taken and any("onerror" in name for name in taken), f"the crash points show {taken} alone")
+        if source:
+            shown = browser.run(sides % "details .source strong")
+            expect(any("rename(" in line and "<i>before</i>" in line for line in shown), f"the finding shows the lines {shown}")
+            browser.keys("#point", "\ue010")
+            seen = set()
+            for _ in range(int(count)):
+                seen.update(browser.run(sides % "#source strong"))
+                expect(all(source in text for text in browser.run(sides % "#source figcaption")), "another file than the source is shown")
+                browser.keys("#point", "\ue012")
+            expect(any("rename(" in line for line in seen), f"the crash points show the lines {seen}")
+        browser.run("const s = document.getElementById('show'); s.value = '0'; s.dispatchEvent(new Event('change'))")
+
+        for width, scheme in ((400, "light"), (1600, "light"), (400, "dark")):
             browser.width(width)
+            browser.scheme(scheme)
+            paper = browser.run("return getComputedStyle(document.documentElement).colorScheme")
+            dark = browser.run("return getComputedStyle(document.documentElement).getPropertyValue('--ok').trim()") == "#6fd08c"
+            expect("dark" in paper and dark == (scheme == "dark"), f"{scheme}: the page is {'dark' if dark else 'light'}")
             wide = browser.run("window.dispatchEvent(new Event('resize')); return document.documentElement.scrollWidth")
             expect(wide <= width, f"at {width} pixels the page is {wide} wide")
             picture = base64.b64decode(browser.ask("GET", "/screenshot"))
-            path = os.path.join(pictures, f"report-{width}.png")
+            path = os.path.join(pictures, f"report-{width}{'-dark' if dark else ''}.png")
             with open(path, "wb") as file:
                 file.write(picture)
             print(f"{path}: {len(picture)} bytes")
@@ -170,4 +203,4 @@ def opened(page, seconds):
 
 
 if __name__ == "__main__":
-    {"look": look, "open": opened}[sys.argv[1]](*sys.argv[2:4])
+    {"look": look, "open": opened}[sys.argv[1]](*sys.argv[2:])

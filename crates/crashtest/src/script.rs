@@ -100,6 +100,16 @@ impl Script {
         self.push(What::Truncate { ino, size }, format!("truncate {path}"))
     }
 
+    pub(crate) fn allocate(self, path: &str, size: u64) -> Script {
+        let ino = self.ino(path);
+        self.push(What::Allocate { ino, size }, format!("fallocate {path}"))
+    }
+
+    pub(crate) fn punch(self, path: &str, offset: u64, len: u64) -> Script {
+        let ino = self.ino(path);
+        self.push(What::Zero { ino, offset, len }, format!("punch {path}"))
+    }
+
     pub(crate) fn chmod(self, path: &str, perm: u16) -> Script {
         let ino = self.ino(path);
         self.push(

@@ -192,3 +192,36 @@ fn wrong_requests_are_answered_with_what_is_wrong() {
     let answer = ask(&live.mnt, &again).unwrap();
     assert!(answer.error.unwrap().contains("power is off"));
 }
+
+#[test]
+fn direct_writes_and_stores_through_mmap_are_seen_by_each_other_and_by_a_cut() {
+    let Some(live) = Live::new("ext4") else {
+        return;
+    };
+    let script = "import mmap, os\n\
+        f = os.open('f', os.O_CREAT | os.O_RDWR | os.O_DIRECT)\n\
+        page = mmap.mmap(-1, 8192)\n\
+        page.write(b'd' * 8192)\n\
+        assert os.write(f, page) == 8192\n\
+        m = mmap.mmap(f, 8192)\n\
+        assert m[:4] == b'dddd'\n\
+        m[0:4] = b'mmap'\n\
+        m.flush()\n\
+        assert os.pread(f, 6, 0) == b'mmapdd'\n\
+        os.fsync(f)\n\
+        m[4096:4100] = b'late'\n\
+        m.flush()\n\
+        page.seek(0)\n\
+        assert os.pwrite(f, page, 8192) == 8192\n";
+    let mut python = std::process::Command::new("python3");
+    let status = python.args(["-c", script]).current_dir(&live.mnt).status();
+    assert!(status.unwrap().success());
+    let cut = live.cut("durable");
+    assert!(cut.lost_bytes >= 8192, "{cut:?}");
+    live.ask(&Request::PowerOn);
+    let mut expected = b"mmap".to_vec();
+    expected.resize(8192, b'd');
+    // msync syncs the file.
+    expected[4096..4100].copy_from_slice(b"late");
+    assert!(fs::read(live.mnt.join("f")).unwrap() == expected);
+}

@@ -451,3 +451,92 @@ fn each_fault_of_the_recorder_is_noticed() {
         assert_ne!(wrong, right, "{fault:?} is not noticed");
     }
 }
+
+/// What is tried, of those that are installed.
+#[cfg(target_arch = "x86_64")]
+const PYTHONS: [&str; 4] = ["python3", "python3.11", "python3.12", "python3.13"];
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_of_python_have_the_line_of_python() {
+    let code = "import os, threading\n\
+        def save(name):\n\
+        \x20   f = os.open(name, os.O_CREAT | os.O_WRONLY)\n\
+        \x20   os.write(f,\n\
+        \x20       b'x')\n\
+        \x20   os.fsync(f)\n\
+        def grüße():\n\
+        \x20   save('b')\n\
+        save('a')\n\
+        t = threading.Thread(target=grüße)\n\
+        t.start()\n\
+        t.join()\n\
+        if os.fork() == 0:\n\
+        \x20   save('c')\n\
+        \x20   os._exit(0)\n\
+        os.wait()\n";
+    for python in PYTHONS {
+        let version = Command::new(python).arg("--version").output();
+        let known = |text: &str| ["3.11", "3.12", "3.13"].iter().any(|v| text.contains(v));
+        if !version.is_ok_and(|v| known(&String::from_utf8_lossy(&v.stdout))) {
+            continue;
+        }
+        let run = Run::new();
+        let place = tempfile::tempdir().unwrap();
+        let script = place.path().join("näme.py");
+        fs::write(&script, code).unwrap();
+        let trace = run.words(&[python.as_bytes(), script.as_os_str().as_bytes()]);
+        let found = steadfast_crashtest::effects::Run::of_trace(&trace).unwrap();
+        let mut places = Vec::new();
+        for step in &found.steps {
+            let word = step.text.split(' ').next().unwrap();
+            // The kernel closes what is open when a process ends.
+            if word != "close" {
+                let place = step.location.as_ref().unwrap();
+                assert!(place.file.ends_with("näme.py"), "{python}: {step:?}");
+                places.push((word, place.line));
+            }
+        }
+        let once = [("create", Some(3)), ("write", Some(4)), ("fsync", Some(6))];
+        assert_eq!(places, once.repeat(3), "{python}");
+        // The callers, too.
+        let functions = |stack: &steadfast_crashtest::trace::Stack| -> Vec<String> {
+            let all = stack.frames.iter().filter_map(|f| f.function.clone());
+            all.collect()
+        };
+        let has = |name: &str| {
+            trace
+                .stacks
+                .iter()
+                .any(|s| functions(s).contains(&name.to_owned()))
+        };
+        assert!(has("save") && has("grüße") && has("<module>"), "{python}");
+    }
+}
+
+#[test]
+fn what_was_written_is_read_again_and_overwritten_while_it_is_recorded() {
+    // Parts of pages in disorder, more of them than a page keeps in pieces, and reads that the kernel's cache does not answer.
+    let script = "import os, random\n\
+        random.seed(3)\n\
+        f = os.open('f', os.O_CREAT | os.O_RDWR)\n\
+        d = os.open('f', os.O_RDWR | os.O_DIRECT)\n\
+        plain = bytearray(300000)\n\
+        os.ftruncate(f, len(plain))\n\
+        for i in range(800):\n\
+        \x20   n = random.choice([1, 30, 4096, 10737])\n\
+        \x20   at = random.randrange(len(plain) - n)\n\
+        \x20   data = random.randbytes(n)\n\
+        \x20   assert os.pwrite(f, data, at) == n\n\
+        \x20   plain[at:at + n] = data\n\
+        \x20   if i % 100 == 0:\n\
+        \x20       os.posix_fallocate(f, 0, 10)\n\
+        \x20   if i % 20 == 0:\n\
+        \x20       assert os.pread(d, len(plain), 0) == plain, i\n\
+        print('the same')\n";
+    let trace = Run::new().words(&[b"python3", b"-c", script.as_bytes()]);
+    assert_eq!(trace.end.unwrap().how, Ended::Exited(0));
+    let last = listed(&trace).pop().unwrap();
+    assert_eq!(last, "acknowledge \"the same\"");
+    assert_eq!(content(&replayed(&trace), b"f").unwrap().len(), 300_000);
+}

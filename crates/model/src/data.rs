@@ -5,6 +5,7 @@
 //! contents have equal digests, whichever pages happen to be present.
 
 use crate::hash::Hasher128;
+use crate::kept::Kept;
 use crate::pages::{PAGE, Pages};
 use std::fmt;
 
@@ -61,10 +62,7 @@ impl FileData {
             let (page, from) = (at / PAGE_BYTES, (at % PAGE_BYTES) as usize);
             let n = (PAGE - from).min(len - done);
             let out = &mut buf[done..done + n];
-            match self.pages.get(page) {
-                Some(p) => out.copy_from_slice(&p.bytes()[from..from + n]),
-                None => out.fill(0),
-            }
+            self.pages.read(page, from, out);
             done += n;
         }
         len
@@ -72,6 +70,11 @@ impl FileData {
 
     /// Writes at `offset`, growing the file to hold it. An empty write does nothing.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
+        self.write_kept(offset, data, None);
+    }
+
+    /// The same with bytes that are kept elsewhere, too: they are not held in memory as far as that can be done.
+    pub fn write_kept(&mut self, offset: u64, data: &[u8], kept: Option<&Kept>) {
         if data.is_empty() {
             return;
         }
@@ -80,7 +83,11 @@ impl FileData {
             let at = offset + done as u64;
             let (page, from) = (at / PAGE_BYTES, (at % PAGE_BYTES) as usize);
             let n = (PAGE - from).min(data.len() - done);
-            self.pages.write(page, from, &data[done..done + n]);
+            let part = &data[done..done + n];
+            match kept {
+                Some(kept) => self.pages.write_kept(page, from, part, &kept.after(done)),
+                None => self.pages.write(page, from, part),
+            }
             done += n;
         }
         self.size = self.size.max(offset + data.len() as u64);
@@ -133,7 +140,7 @@ impl FileData {
     #[must_use]
     pub fn next_hole(&self, offset: u64) -> u64 {
         let mut page = offset / PAGE_BYTES;
-        while self.pages.get(page).is_some() {
+        while self.pages.is_present(page) {
             page += 1;
         }
         (page * PAGE_BYTES).max(offset).min(self.size.max(offset))
@@ -223,6 +230,82 @@ mod tests {
             let at = next(20_000);
             if let Some(d) = file.next_data(at) {
                 assert!(plain[at as usize..d as usize].iter().all(|b| *b == 0));
+            }
+        }
+    }
+
+    /// A store that is a vector.
+    #[derive(Debug)]
+    struct Spool(std::sync::Mutex<Vec<u8>>);
+
+    impl crate::kept::Store for Spool {
+        fn read(&self, offset: u64, buf: &mut [u8]) {
+            let all = self
+                .0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            buf.copy_from_slice(&all[offset as usize..][..buf.len()]);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_kept_elsewhere_read_like_those_that_are_not() {
+        let mut seed = 11u64;
+        let mut next = |n: u64| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(99);
+            (seed >> 33) % n
+        };
+        let spool = std::sync::Arc::new(Spool(std::sync::Mutex::default()));
+        let (mut kept, mut plain) = (FileData::new(), FileData::new());
+        for round in 0..4000u64 {
+            let offset = next(40_000);
+            match next(6) {
+                0 => {
+                    kept.resize(offset);
+                    plain.resize(offset);
+                }
+                1 => {
+                    let len = next(9000);
+                    kept.zero(offset, len);
+                    plain.zero(offset, len);
+                }
+                way => {
+                    let longest = if way == 2 { 300 } else { 9000 };
+                    let data: Vec<u8> = (0..next(longest)).map(|i| (i * 7 + round) as u8).collect();
+                    let at = {
+                        let mut all = spool
+                            .0
+                            .lock()
+                            .unwrap_or_else(std::sync::PoisonError::into_inner);
+                        // Now and then the bytes before it belong to nobody.
+                        let gap = next(2) as usize;
+                        let at = all.len() + gap;
+                        all.resize(at, 9);
+                        all.extend_from_slice(&data);
+                        at as u64
+                    };
+                    let place = Kept {
+                        store: spool.clone(),
+                        offset: at,
+                    };
+                    // Some writes are kept nowhere.
+                    kept.write_kept(offset, &data, (way != 3).then_some(&place));
+                    plain.write(offset, &data);
+                }
+            }
+            let (mut a, mut b) = (vec![1; 50_000], vec![2; 50_000]);
+            let (from, to) = (next(50_000), next(50_000) as usize);
+            let (n, m) = (
+                kept.read(from, &mut a[..to]),
+                plain.read(from, &mut b[..to]),
+            );
+            assert_eq!(a[..n], b[..m], "round {round}");
+            assert_eq!(kept.next_hole(from), plain.next_hole(from));
+            if round % 20 == 0 {
+                assert_eq!(kept.digest(), plain.digest());
+                assert_eq!(kept.first_difference(&plain), None);
             }
         }
     }

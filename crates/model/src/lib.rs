@@ -20,6 +20,7 @@ pub mod below;
 pub mod data;
 pub mod flushes;
 mod hash;
+mod kept;
 pub mod log;
 pub mod memfs;
 pub mod op;
@@ -34,6 +35,7 @@ pub mod workload;
 
 pub use below::Below;
 pub use hash::Hasher128;
+pub use kept::{Kept, Store};
 pub use memfs::{MemFs, TestClock};
 pub use op::{Call, Data, Handles, Op, OpResult, Outcome, Path, Seen, Step, Target};
 pub use ordered::{Cut, History, Rules, Violation};

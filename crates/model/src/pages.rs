@@ -5,6 +5,7 @@
 //! page is changed while another version shares it; no branch is empty; a subtree stands for the same pages in every version that shares it.
 
 use crate::hash::Hasher128;
+use crate::kept::{Kept, KeptPage};
 use std::sync::{Arc, OnceLock};
 
 /// Bytes of a page.
@@ -35,10 +36,6 @@ impl Page {
         }
     }
 
-    pub(crate) fn bytes(&self) -> &[u8; PAGE] {
-        &self.bytes
-    }
-
     /// `None` if all bytes are zero.
     fn digest(&self) -> Option<u128> {
         *self.digest.get_or_init(|| {
@@ -53,6 +50,7 @@ enum Slot {
     #[default]
     Empty,
     Page(Arc<Page>),
+    Kept(Arc<KeptPage>),
     Branch(Arc<Branch>),
 }
 
@@ -107,6 +105,7 @@ impl Pages {
         match (&self.root, &other.root) {
             (Slot::Empty, Slot::Empty) => true,
             (Slot::Page(a), Slot::Page(b)) => Arc::ptr_eq(a, b),
+            (Slot::Kept(a), Slot::Kept(b)) => Arc::ptr_eq(a, b),
             (Slot::Branch(a), Slot::Branch(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
@@ -116,18 +115,31 @@ impl Pages {
         u128::from(index) < span(self.height)
     }
 
-    pub(crate) fn get(&self, index: u64) -> Option<&Page> {
+    /// The slot of a page, or an empty one above it.
+    fn get(&self, index: u64) -> &Slot {
         if !self.holds(index) {
-            return None;
+            return &Slot::Empty;
         }
         let (mut slot, mut level) = (&self.root, self.height);
-        loop {
-            match slot {
-                Slot::Empty => return None,
-                Slot::Page(page) => return Some(page),
-                Slot::Branch(branch) => slot = &branch.slots[digit(index, level)],
-            }
+        while let Slot::Branch(branch) = slot {
+            slot = &branch.slots[digit(index, level)];
             level -= 1;
+        }
+        slot
+    }
+
+    /// Whether a page is present.
+    pub(crate) fn is_present(&self, index: u64) -> bool {
+        !matches!(self.get(index), Slot::Empty)
+    }
+
+    /// Fills `buf` with bytes of a page.
+    pub(crate) fn read(&self, index: u64, from: usize, buf: &mut [u8]) {
+        match self.get(index) {
+            Slot::Page(page) => buf.copy_from_slice(&page.bytes[from..from + buf.len()]),
+            Slot::Kept(page) => page.read(from, buf),
+            // A branch is never where a page is.
+            Slot::Empty | Slot::Branch(_) => buf.fill(0),
         }
     }
 
@@ -162,11 +174,12 @@ impl Pages {
     pub(crate) fn write(&mut self, index: u64, from: usize, data: &[u8]) {
         let slot = self.slot(index);
         let whole = <[u8; PAGE]>::try_from(data).ok();
-        let added = !matches!(slot, Slot::Page(_));
+        let added = matches!(slot, Slot::Empty);
         match (slot, whole) {
             // The old content is overwritten whole: it is not copied.
             (slot, Some(bytes)) => *slot = Slot::Page(Arc::new(Page::new(bytes))),
             (slot, None) => {
+                fetch(slot);
                 if added {
                     *slot = Slot::Page(Arc::new(Page::new([0; PAGE])));
                 }
@@ -180,12 +193,32 @@ impl Pages {
         self.len += u64::from(added);
     }
 
+    /// The same with bytes that are kept elsewhere, too: they are left there as far as that can be done.
+    pub(crate) fn write_kept(&mut self, index: u64, from: usize, data: &[u8], kept: &Kept) {
+        let slot = self.slot(index);
+        let page = match slot {
+            Slot::Kept(page) if data.len() < PAGE => page.with(from, data.len(), kept),
+            Slot::Page(_) if data.len() < PAGE => None,
+            _ => Some(KeptPage::new(from, data.len(), kept)),
+        };
+        match page {
+            Some(page) => {
+                let added = matches!(slot, Slot::Empty);
+                *slot = Slot::Kept(Arc::new(page));
+                self.len += u64::from(added);
+            }
+            None => self.write(index, from, data),
+        }
+    }
+
     /// Makes a part of a page zero, if it is present.
     pub(crate) fn zero(&mut self, index: u64, from: usize, to: usize) {
-        if self.get(index).is_none() {
+        if !self.is_present(index) {
             return;
         }
-        if let Slot::Page(page) = self.slot(index) {
+        let slot = self.slot(index);
+        fetch(slot);
+        if let Slot::Page(page) = slot {
             let page = Arc::make_mut(page);
             page.digest = OnceLock::new();
             page.bytes[from..to].fill(0);
@@ -225,6 +258,13 @@ impl Pages {
     }
 }
 
+/// Fetches the bytes of a page that are kept elsewhere.
+fn fetch(slot: &mut Slot) {
+    if let Slot::Kept(page) = slot {
+        *slot = Slot::Page(Arc::new(Page::new(page.bytes())));
+    }
+}
+
 /// Returns how many pages went. `base` is the first page below the slot.
 fn remove(slot: &mut Slot, level: u32, base: u128, range: (u128, u128)) -> u64 {
     let end = base + span(level);
@@ -255,7 +295,7 @@ fn remove(slot: &mut Slot, level: u32, base: u128, range: (u128, u128)) -> u64 {
 fn count(slot: &Slot) -> u64 {
     match slot {
         Slot::Empty => 0,
-        Slot::Page(_) => 1,
+        Slot::Page(_) | Slot::Kept(_) => 1,
         Slot::Branch(branch) => branch.slots.iter().map(count).sum(),
     }
 }
@@ -263,7 +303,7 @@ fn count(slot: &Slot) -> u64 {
 fn next(slot: &Slot, level: u32, base: u64, from: u64) -> Option<u64> {
     match slot {
         Slot::Empty => None,
-        Slot::Page(_) => (base >= from).then_some(base),
+        Slot::Page(_) | Slot::Kept(_) => (base >= from).then_some(base),
         Slot::Branch(branch) => {
             let first = match from > base {
                 true if u128::from(from - base) >= span(level) => return None,
@@ -279,11 +319,11 @@ fn next(slot: &Slot, level: u32, base: u64, from: u64) -> Option<u64> {
 }
 
 fn sum(slot: &Slot, level: u32, base: u64) -> u128 {
+    let placed = |digest| Hasher128::new(12).u64(base).u128(digest).finish();
     match slot {
         Slot::Empty => 0,
-        Slot::Page(page) => page.digest().map_or(0, |digest| {
-            Hasher128::new(12).u64(base).u128(digest).finish()
-        }),
+        Slot::Page(page) => page.digest().map_or(0, placed),
+        Slot::Kept(page) => Page::new(page.bytes()).digest().map_or(0, placed),
         Slot::Branch(branch) => *branch.sum.get_or_init(|| {
             let below = branch.slots.iter().enumerate().map(|(i, slot)| {
                 let base = base + ((i as u64) << (BITS * (level - 1)));
@@ -340,7 +380,9 @@ mod tests {
                     assert!(pages.numbers().eq(plain.keys().copied()));
                     assert_eq!(pages.len(), plain.len() as u64);
                     for (index, byte) in plain {
-                        assert_eq!(pages.get(*index).unwrap().bytes()[0], *byte);
+                        let mut first = [0];
+                        pages.read(*index, 0, &mut first);
+                        assert_eq!(first[0], *byte);
                     }
                     let from = chance(1 << 40);
                     let want = plain.range(from..).next().map(|(k, _)| *k);
@@ -362,7 +404,9 @@ mod tests {
         pages.zero(7, 0, PAGE);
         let mut fresh = Pages::default();
         for index in pages.numbers() {
-            fresh.write(index, 0, pages.get(index).unwrap().bytes());
+            let mut bytes = [0; PAGE];
+            pages.read(index, 0, &mut bytes);
+            fresh.write(index, 0, &bytes);
         }
         assert_eq!(pages.sum(), fresh.sum());
         fresh.write(2996, 9, &[1]);

@@ -15,10 +15,11 @@ pub use lay::lay_out;
 pub use run::Isolation;
 
 use crate::effects::Disk;
-use crate::record::looked::{self, ServedState};
+use crate::record::looked::{self, ServedState, Stages};
 use crate::record::view::{Look, View};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Exit status that gives no verdict.
@@ -41,6 +42,8 @@ pub struct Checker {
     pub isolation: Isolation,
     /// Where states are laid out.
     pub scratch: PathBuf,
+    /// Where they are served; clones share it.
+    stages: Arc<Stages>,
 }
 
 /// What a checker said of a state.
@@ -88,6 +91,7 @@ impl Checker {
             memory: None,
             isolation: Isolation::probe(),
             scratch: scratch()?,
+            stages: Arc::default(),
         })
     }
 
@@ -144,8 +148,17 @@ impl Checker {
     /// If the state cannot be served.
     pub(crate) fn judge_looked(&self, view: &View<'_>) -> io::Result<(Verdict, Option<Vec<Look>>)> {
         let place = self.place()?;
-        let judge = |s: &ServedState<'_>| self.judge_at(place.path(), s.dir, &s.acked, &s.issued);
-        match looked::serve(view, judge)? {
+        // A process group may leave processes behind, which still see the mount.
+        let again = self.isolation != Isolation::Group;
+        // What runs on a stage does not own the stages.
+        let checker = Checker {
+            stages: Arc::default(),
+            ..self.clone()
+        };
+        let scratch = place.path().to_owned();
+        let judge =
+            move |s: &ServedState<'_>| checker.judge_at(&scratch, s.dir, &s.acked, &s.issued);
+        match self.stages.serve(view, again, judge)? {
             Some((verdict, looks)) => Ok((verdict?, Some(looks))),
             None => {
                 let verdict = self.judge(view.disk(), view.acked(), view.issued());

@@ -223,9 +223,13 @@ impl Builder<'_> {
             What::Rename { from, to, exchange } => self.rename(from, to, *exchange),
             What::Write { ino, offset, bytes } => self.write(*ino, *offset, bytes),
             What::Truncate { ino, size } => {
+                // Where data waits for nothing, nor does a truncation wait for the zeros that its last block gets.
+                let old =
+                    self.model.hole == Hole::Garbage && self.model.truncate == Truncate::ZerosFirst;
                 let change = Change::Resize {
                     ino: *ino,
                     size: *size,
+                    unit: if old { self.model.unit } else { 1 },
                 };
                 if *size == 0 {
                     self.files.entry(*ino).or_default().emptied = true;
@@ -241,11 +245,16 @@ impl Builder<'_> {
                 let old = self.now.size(*ino);
                 vec![self.cut(*ino, change, (old, u64::MAX))]
             }
-            What::Allocate { .. } => Vec::new(),
+            What::Allocate { ino, size } => self.allocated(*ino, *size).into_iter().collect(),
             What::Zero { ino, offset, len } => {
                 let (ino, offset, len) = (*ino, *offset, *len);
                 let change = Change::Zero { ino, offset, len };
-                vec![self.cut(ino, change, (offset, offset.saturating_add(len)))]
+                let mut hole = self.cut(ino, change, (offset, offset.saturating_add(len)));
+                // A hole does not wait for sizes that are still to be written: a real ext4 shows it with an older one.
+                if self.model.truncate == Truncate::ZerosFirst {
+                    hole.cells.clear();
+                }
+                vec![hole]
             }
             What::Attr {
                 ino,
@@ -311,6 +320,17 @@ impl Builder<'_> {
             Truncate::ZerosFirst => (from.next_multiple_of(unit), to),
         });
         proto
+    }
+
+    /// Room inside the size makes a size durable that the writes before it have not yet: a real ext4 shows it before theirs.
+    fn allocated(&self, ino: Ino, size: u64) -> Option<Proto> {
+        let file = self.files.get(&ino)?;
+        if self.model.truncate != Truncate::ZerosFirst || self.demanded.contains(&file.sizes) {
+            return None;
+        }
+        let mut proto = Proto::new(Classes::TRUNCATE, vec![Change::Grow { ino, size }]);
+        proto.file = Some(ino);
+        Some(proto)
     }
 
     fn content_of(&self, ino: Ino) -> Bits {

@@ -104,12 +104,14 @@ pub enum Change {
         /// The size.
         size: u64,
     },
-    /// The size is this; what lies beyond is gone.
+    /// The size is this; what lies beyond is gone, from the next multiple of `unit` on: the rest of that unit shows again if the size grows.
     Resize {
         /// The file.
         ino: Ino,
         /// The size.
         size: u64,
+        /// 1: all of it is gone.
+        unit: u64,
     },
     /// Bytes are written.
     Data {
@@ -200,6 +202,12 @@ impl Disk {
         self.nodes.get(&ino).map(Arc::as_ref)
     }
 
+    /// Inodes, whether a name refers to them or not.
+    #[must_use]
+    pub fn inodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The inode that a name refers to.
     #[must_use]
     pub fn lookup(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
@@ -257,9 +265,14 @@ impl Disk {
                 }
             }),
             Change::Grow { ino, size: to } => self.file(*ino, |size, _| *size = (*size).max(*to)),
-            Change::Resize { ino, size: to } => self.file(*ino, |size, data| {
-                if data.size() > *to {
-                    data.resize(*to);
+            Change::Resize {
+                ino,
+                size: to,
+                unit,
+            } => self.file(*ino, |size, data| {
+                let kept = to.checked_next_multiple_of(*unit).unwrap_or(*to);
+                if data.size() > kept {
+                    data.resize(kept);
                 }
                 *size = *to;
             }),

@@ -144,6 +144,12 @@ fn is_of_library(file: &str) -> bool {
     file.starts_with("/rustc/") || file.contains("/go/src/") || file.contains("/sysdeps/")
 }
 
+/// Files of Python's library, but not of packages that were installed.
+fn is_of_python(file: &str) -> bool {
+    let of_library = file.contains("/lib/python3.") && !file.contains("-packages/");
+    of_library || file.starts_with("<frozen ")
+}
+
 /// Functions of the language's library.
 const LIBRARY_FUNCTIONS: &[&str] = &[
     "std::",
@@ -171,8 +177,12 @@ fn location(stack: Option<&Stack>) -> Option<Location> {
         !in_library && !LIBRARIES.iter().any(|l| object.contains(l))
     };
     let frames = &stack?.frames;
-    let mut with_line = frames.iter().filter(own).filter_map(|f| f.line.clone());
-    if let Some((file, line)) = with_line.next() {
+    let lines = || frames.iter().filter(own).filter_map(|f| f.line.clone());
+    // Python's own library is said where there is nothing else.
+    let mut all = lines()
+        .filter(|(file, _)| !is_of_python(file))
+        .chain(lines());
+    if let Some((file, line)) = all.next() {
         let line = Some(line);
         return Some(Location { file, line });
     }

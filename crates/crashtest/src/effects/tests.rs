@@ -371,3 +371,42 @@ fn btrfs_shows_two_names_after_a_sync_of_the_new_directory_and_sizes_that_overta
     let logged = trees(logged.rename("a", "b").fsync("o"), "btrfs", 5);
     assert!(logged.iter().all(|t| t.contains("/b=b1+a3")), "{logged:?}");
 }
+
+/// A real ext4 showed both.
+#[test]
+fn on_ext4_a_hole_and_room_inside_the_size_do_not_wait_for_sizes_that_are_still_to_be_written() {
+    let base = || {
+        let base = Script::new().make("a").write("a", 0, &[b'a'; 5120]);
+        base.durable().write("a", 5120, &[b'b'; 5120])
+    };
+    let punched = trees(base().punch("a", 0, 4096), "ext4", 0);
+    assert!(punched.contains("/a=04096+a1024+03072"), "{punched:?}");
+    let roomy = trees(base().allocate("a", 9000), "ext4", 0);
+    assert!(roomy.contains("/a=a5120+b3072+0808"), "{roomy:?}");
+    // What is synced has no older size.
+    let synced = trees(base().fsync("a").allocate("a", 9000), "ext4", 2);
+    assert!(!synced.iter().any(|t| t.ends_with("0808")), "{synced:?}");
+    let whole = trees(base().allocate("a", 9000), "btrfs", 0);
+    assert!(!whole.iter().any(|t| t.ends_with("0808")), "{whole:?}");
+}
+
+/// A real ext4 showed it with `data=writeback`.
+#[test]
+fn with_writeback_a_truncation_does_not_wait_for_the_zeros_that_its_last_block_gets() {
+    let base = || {
+        Script::new()
+            .make("a")
+            .write("a", 0, &[b'a'; 5000])
+            .durable()
+    };
+    let grown = |model| trees(base().truncate("a", 1000).truncate("a", 6000), model, 0);
+    assert!(
+        grown("ext4-writeback").contains("/a=a4096+01904"),
+        "{:?}",
+        grown("ext4-writeback")
+    );
+    assert!(grown("ext4-writeback").contains("/a=a1000+05000"));
+    assert!(!grown("ext4").contains("/a=a4096+01904"));
+    let synced = base().truncate("a", 1000).fsync("a").truncate("a", 6000);
+    assert!(!trees(synced, "ext4-writeback", 2).contains("/a=a4096+01904"));
+}

@@ -19,8 +19,8 @@ use super::mapped::{BeforeCalls, Writing};
 use super::stacks::{Captured, Stacks};
 use crate::planted::{self, Planted};
 use crate::trace::{
-    AckSource, Begin, BlindSpots, Call, End, Ended, Header, Moment, Op, Outcome, Root, StackId,
-    TraceError, TraceWriter, Wall, Who, replay,
+    AckSource, Begin, BlindSpots, Call, End, Ended, Header, Moment, Op, Outcome, Root, Spool,
+    StackId, TraceError, TraceWriter, Wall, Who, replay,
 };
 
 /// Longest line of output that is kept as one acknowledgement.
@@ -88,6 +88,8 @@ pub(super) struct Calls {
     /// The power is off.
     off: AtomicBool,
     kept: Kept,
+    /// The trace, if the tree can refer to bytes in it.
+    spool: Option<Arc<Spool>>,
     output: Mutex<Option<Box<dyn Write + Send>>>,
 }
 
@@ -101,6 +103,7 @@ impl Calls {
     ) -> Calls {
         let Root { perm, uid, gid } = header.root;
         Calls {
+            spool: writer.spool(),
             state: Mutex::new(State {
                 tree: Tree::with_root(perm, uid, gid, header.started.into()),
                 writer: Some(writer),
@@ -139,6 +142,19 @@ impl Calls {
         self.tap = Some(tap);
     }
 
+    /// Serves another tree from now on, as if there had been no call.
+    pub(super) fn replace(&self, make: impl FnOnce(&Tree) -> Tree) {
+        let mut state = self.state();
+        state.tree = make(&state.tree);
+        state.open.clear();
+        state.lines = [Vec::new(), Vec::new()];
+    }
+
+    /// Whether something is between the program and the tree.
+    pub(super) fn is_live(&self) -> bool {
+        self.tap.is_some()
+    }
+
     /// From now on pages that were stored to through mmap are written back before calls.
     pub(super) fn write_back_before(&self, before: BeforeCalls) {
         let _ = self.before.set(before);
@@ -166,6 +182,11 @@ impl Calls {
     /// The tree as it is now.
     pub(super) fn tree(&self) -> Tree {
         self.state().tree.clone()
+    }
+
+    /// Bytes that the tree refers to could not be read: nothing is to be believed any more.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.spool.as_ref().is_some_and(|s| s.is_damaged())
     }
 
     /// The same for requests: after a power cut they fail.
@@ -443,20 +464,28 @@ impl State {
         }
         if calls.kept == Kept::Nothing {
             let at = calls.started.after(calls.now());
-            return replay::apply(&mut self.tree, &from.who, at, &op, bytes);
+            return replay::apply(&mut self.tree, &from.who, at, &op, (bytes, None));
         }
         let Some(writer) = &mut self.writer else {
             return Err(Errno::Io);
         };
         let end = calls.now().max(writer.last()).max(begin);
         let mut tree = self.tree.clone();
-        let done = replay::apply(&mut tree, &from.who, calls.started.after(end), &op, bytes);
+        // The tree refers to bytes that are about to be in the trace: those of a write that is not stored are in no tree.
+        let kept = calls.spool.as_ref().map(|spool| steadfast_model::Kept {
+            store: Arc::clone(spool) as _,
+            offset: writer.next_data(),
+        });
+        let at = calls.started.after(end);
+        let done = replay::apply(&mut tree, &from.who, at, &op, (bytes, kept.as_ref()));
         let outcome = match done {
             Ok(outcome) => outcome,
             Err(errno) => Outcome::Failed(errno.code()),
         };
         let mut written = Ok(());
-        if writer.bytes().saturating_add(bytes.len() as u64) > calls.bytes_max {
+        if calls.is_damaged() {
+            written = Err(writer.unreadable());
+        } else if writer.bytes().saturating_add(bytes.len() as u64) > calls.bytes_max {
             written = Err(writer.full(calls.bytes_max));
         } else if let Op::Write { data, .. } = &mut op
             && outcome.is_done()

@@ -12,6 +12,7 @@
 //! there. Since the kernel keeps nothing, it does so each time: the questions that come directly before, by the same thread, are the kernel's,
 //! and earlier ones are the program's.
 
+use super::Kept;
 use super::calls::Calls;
 use super::place::Place;
 use super::ranges::Ranges;
@@ -24,7 +25,11 @@ use crate::trace::{Header, Root, TraceWriter, Wall};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use steadfast_model::Tree;
 
 /// Faults that can be planted here.
 const FAULTS: [Planted; 4] = [
@@ -92,8 +97,14 @@ impl Seen {
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     seen: Mutex<Seen>,
-    acked: String,
-    issued: String,
+    state: Mutex<OfState>,
+}
+
+/// What belongs to the state that is served.
+#[derive(Debug, Default)]
+struct OfState {
+    acked: Arc<str>,
+    issued: Arc<str>,
     fault: Option<Planted>,
 }
 
@@ -102,16 +113,36 @@ impl Looks {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn state(&self) -> std::sync::MutexGuard<'_, OfState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fault that is planted here, if one is.
+    fn fault(&self) -> Option<Planted> {
+        self.state().fault
+    }
+
+    /// Another state is served from now on, and nothing was looked at.
+    fn begin(&self, view: &View<'_>) {
+        *self.seen() = Seen::default();
+        *self.state() = OfState {
+            acked: lines(view.acked()).into(),
+            issued: lines(view.issued()).into(),
+            fault: FAULTS.into_iter().find(|fault| planted::is(*fault)),
+        };
+    }
+
     pub(super) fn note(&self, look: Look) {
         self.seen().looks.insert(look);
     }
 
     /// The lines of a file for the checker.
-    pub(super) fn lines(&self, which: Special) -> &[u8] {
+    pub(super) fn lines(&self, which: Special) -> Arc<str> {
+        let state = self.state();
         match which {
-            Special::Acked => self.acked.as_bytes(),
-            Special::Issued => self.issued.as_bytes(),
-            Special::Stdout | Special::Command => &[],
+            Special::Acked => Arc::clone(&state.acked),
+            Special::Issued => Arc::clone(&state.issued),
+            Special::Stdout | Special::Command => Arc::default(),
         }
     }
 
@@ -132,8 +163,9 @@ impl Looks {
 
     /// Attributes were asked for: those of the directory of a name perhaps by a rename of that name.
     pub(super) fn attributes(&self, thread: u32, ino: Ino) {
+        let fault = self.fault();
         let mut seen = self.seen();
-        let looks = match self.fault {
+        let looks = match fault {
             Some(Planted::StatForgotten) => Vec::new(),
             _ => seen.stat(ino),
         };
@@ -193,7 +225,7 @@ impl Looks {
         // Rather more than many long lists.
         let own = own.filter(|names| names.len() <= OWN_MAX);
         let look = Look::List(dir, own.cloned().unwrap_or_default());
-        if self.fault != Some(Planted::ListForgotten) {
+        if self.fault() != Some(Planted::ListForgotten) {
             seen.looks.insert(look);
         }
     }
@@ -206,7 +238,7 @@ impl Looks {
     }
 
     pub(super) fn read(&self, ino: Ino, offset: u64, size: u64) {
-        if self.fault == Some(Planted::LookForgotten) {
+        if self.fault() == Some(Planted::LookForgotten) {
             return;
         }
         let mut seen = self.seen();
@@ -223,7 +255,7 @@ impl Looks {
     pub(super) fn wrote(&self, ino: Ino, offset: u64, bytes: u64) {
         let mut seen = self.seen();
         let own = seen.own.entry(ino).or_default();
-        match self.fault {
+        match self.fault() {
             Some(Planted::OwnWhole) => own.add(0, u64::MAX),
             _ => own.add(offset, offset.saturating_add(bytes)),
         }
@@ -260,38 +292,118 @@ pub(crate) struct ServedState<'a> {
     pub(crate) issued: PathBuf,
 }
 
-/// Serves a state while `run` runs with it, and returns what it was told and what was looked at. None if there is no private mount
-/// here, or none at all: then `run` has not run.
-pub(crate) fn serve<R: Send>(
-    view: &View<'_>,
-    run: impl FnOnce(&ServedState<'_>) -> R + Send,
-) -> io::Result<Option<(R, Vec<Look>)>> {
-    let fault = planted::here();
-    std::thread::scope(|scope| {
-        // A thread of its own: its mount namespace goes with it.
-        std::thread::Builder::new()
-            .name("crash-looked".to_owned())
-            .spawn_scoped(scope, || {
-                planted::plant_here(fault);
-                serve_here(view, run)
-            })?
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("a thread that serves a state panicked")))
-    })
+/// Mounts that stay: a state after the other is served on each, since making a mount and its namespace takes longer than most checks.
+///
+/// Invariants: a mount is used by one check at a time, and by another one only when no process of the last one is left; no two states have
+/// an inode number in common but that of the root, so that the kernel keeps nothing of the one for the other.
+#[derive(Debug, Default)]
+pub(crate) struct Stages {
+    idle: Mutex<Vec<Stage>>,
+    /// There can be no private mount here.
+    unable: AtomicBool,
 }
 
-fn serve_here<R>(
-    view: &View<'_>,
-    run: impl FnOnce(&ServedState<'_>) -> R,
-) -> io::Result<Option<(R, Vec<Look>)>> {
-    let Ok(place) = Place::prepare(None) else {
-        return Ok(None);
-    };
-    if !place.is_private() {
-        return Ok(None);
+type Job = Box<dyn FnOnce(&Path) + Send>;
+
+/// A mount with the thread in whose namespace it is.
+struct Stage {
+    calls: Arc<Calls>,
+    looks: Arc<Looks>,
+    /// Taken when it ends.
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Stage").field(&self.looks).finish()
     }
-    let root = view.disk().node(ROOT);
-    let header = Header {
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // It has unmounted then.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Stage {
+    /// None if there is no private mount here, or none at all.
+    fn begin() -> io::Result<Option<Stage>> {
+        let header = header();
+        let writer = TraceWriter::create(Path::new("/dev/null"), &header);
+        let writer = writer.map_err(io::Error::other)?;
+        let mut calls = Calls::new(writer, &header, u64::MAX, None, None);
+        calls.keep(Kept::Nothing);
+        let calls = Arc::new(calls);
+        let looks = Arc::new(Looks::default());
+        let server = Server::looked(Arc::clone(&calls), Arc::clone(&looks));
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let (mounted, is_mounted) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("crash-looked".to_owned());
+        let thread = thread.spawn(move || {
+            let place = Place::prepare(None).ok().filter(Place::is_private);
+            let Some(mount) = place.and_then(|place| place.mount(server).ok()) else {
+                return;
+            };
+            if mounted.send(()).is_ok() {
+                for job in queue {
+                    job(mount.path());
+                }
+            }
+            // What cannot be unmounted goes with the namespace.
+            let _ = mount.unmount();
+        })?;
+        let stage = Stage {
+            calls,
+            looks,
+            jobs: Some(jobs),
+            thread: Some(thread),
+        };
+        Ok(is_mounted.recv().is_ok().then_some(stage))
+    }
+
+    /// Serves a state while `run` runs with it; what it was told, and what was looked at.
+    fn serve<R: Send + 'static>(
+        &self,
+        view: &View<'_>,
+        run: impl FnOnce(&ServedState<'_>) -> R + Send + 'static,
+    ) -> io::Result<(R, Vec<Look>)> {
+        let node = view.disk().node(ROOT);
+        let now = super::convert::time(std::time::SystemTime::now());
+        self.calls.replace(|last| {
+            let (uid, gid) = node.map_or((0, 0), |n| (n.uid, n.gid));
+            let mut tree = Tree::with_root(node.map_or(0o755, |n| n.perm), uid, gid, now);
+            tree.set_next_ino(last.next_ino());
+            tree
+        });
+        let ours = view.make(&self.calls)?;
+        let fault = planted::here();
+        self.looks.begin(view);
+        let (tell, told) = mpsc::channel();
+        let job = move |mount: &Path| {
+            planted::plant_here(fault);
+            let said = run(&ServedState {
+                dir: mount,
+                acked: mount.join(ACKED_NAME),
+                issued: mount.join(ISSUED_NAME),
+            });
+            // Nobody listens if the exploration has ended.
+            let _ = tell.send(said);
+        };
+        let gone = || io::Error::other("a thread that serves states has ended");
+        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+        jobs.send(Box::new(job)).map_err(|_| gone())?;
+        let said = told.recv().map_err(|_| gone())?;
+        Ok((said, self.looks.taken(&ours)))
+    }
+}
+
+fn header() -> Header {
+    Header {
         command: Vec::new(),
         setup: None,
         mount: Vec::new(),
@@ -299,31 +411,39 @@ fn serve_here<R>(
         recorder: String::new(),
         kernel: String::new(),
         root: Root {
-            perm: root.map_or(0o755, |n| n.perm),
-            uid: root.map_or(0, |n| n.uid),
-            gid: root.map_or(0, |n| n.gid),
+            perm: 0o755,
+            uid: 0,
+            gid: 0,
         },
-    };
-    let writer = TraceWriter::create(Path::new("/dev/null"), &header).map_err(io::Error::other)?;
-    let calls = Arc::new(Calls::new(writer, &header, u64::MAX, None, None));
-    let ours = view.make(&calls)?;
-    let looks = Arc::new(Looks {
-        acked: lines(view.acked()),
-        issued: lines(view.issued()),
-        fault: FAULTS.into_iter().find(|fault| planted::is(*fault)),
-        ..Looks::default()
-    });
-    let server = Server::looked(Arc::clone(&calls), Arc::clone(&looks));
-    let Ok(mounted) = place.mount(server) else {
-        return Ok(None);
-    };
-    let said = run(&ServedState {
-        dir: mounted.path(),
-        acked: mounted.path().join(ACKED_NAME),
-        issued: mounted.path().join(ISSUED_NAME),
-    });
-    mounted.unmount().map_err(io::Error::other)?;
-    Ok(Some((said, looks.taken(&ours))))
+    }
+}
+
+impl Stages {
+    /// Serves a state while `run` runs with it, and returns what it was told and what was looked at. None if there is no private mount
+    /// here, or none at all: then `run` has not run. `again`: no process of `run` is left when it has returned, so that the mount can serve
+    /// another state.
+    pub(crate) fn serve<R: Send + 'static>(
+        &self,
+        view: &View<'_>,
+        again: bool,
+        run: impl FnOnce(&ServedState<'_>) -> R + Send + 'static,
+    ) -> io::Result<Option<(R, Vec<Look>)>> {
+        if self.unable.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = idle().pop();
+        let Some(stage) = known.map_or_else(Stage::begin, |s| Ok(Some(s)))? else {
+            self.unable.store(true, Ordering::Relaxed);
+            return Ok(None);
+        };
+        // One that fails is not used again.
+        let served = stage.serve(view, run)?;
+        if again {
+            idle().push(stage);
+        }
+        Ok(Some(served))
+    }
 }
 
 /// The content of a file of lines.

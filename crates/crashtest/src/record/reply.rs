@@ -25,7 +25,7 @@ pub(super) struct Server {
     pub(super) calls: Arc<Calls>,
     /// What a checker looks at, if that is asked for: then the kernel keeps nothing.
     pub(super) looks: Option<Arc<Looks>>,
-    /// Reads of a checker arrive as they are: the kernel can map files nevertheless.
+    /// Reads and writes arrive as they are, without the kernel's page cache between: it can map files nevertheless.
     pub(super) direct: bool,
 }
 

@@ -56,6 +56,9 @@ impl Filesystem for Server {
         if self.looks.is_some() {
             // What is read ahead was not looked at. Without the page cache between them, reads arrive as they are.
             let _ = config.set_max_readahead(1);
+        }
+        // On a live mount, a cut would wait for the kernel to drop the pages that it has cached.
+        if self.looks.is_some() || self.calls.is_live() {
             let mapped = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
             self.direct = config.add_capabilities(mapped).is_ok();
         }
@@ -322,7 +325,8 @@ impl Filesystem for Server {
         if let Some(special) = special(ino) {
             let how = match special.source() {
                 Some(_) => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NONSEEKABLE,
-                None => FopenFlags::FOPEN_KEEP_CACHE,
+                // The next state has other lines: what is cached of the last one goes.
+                None => FopenFlags::empty(),
             };
             return reply.opened(FileHandle(0), how);
         }
@@ -387,8 +391,9 @@ impl Filesystem for Server {
     ) {
         if let Some(special) = special(ino) {
             let lines = self.looks.as_ref().map(|l| l.lines(special));
-            let rest = lines.and_then(|l| l.get(usize::try_from(offset).ok()?..));
-            let rest = rest.unwrap_or_default();
+            let lines = lines.unwrap_or_default();
+            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            let rest = lines.as_bytes().get(offset..).unwrap_or_default();
             return reply.data(&rest[..rest.len().min(size as usize)]);
         }
         if let Some(looks) = &self.looks {
@@ -396,6 +401,7 @@ impl Filesystem for Server {
         }
         let mut buffer = vec![0; size as usize];
         match seen!(self, reply).read(ino.0, offset, &mut buffer) {
+            Ok(_) if self.calls.is_damaged() => reply.error(Code::EIO),
             Ok(n) => reply.data(buffer.get(..n).unwrap_or_default()),
             Err(e) => reply.error(code(e)),
         }

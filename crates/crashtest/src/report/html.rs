@@ -4,7 +4,7 @@
 
 use super::{
     EffectReport, FindingReport, InsideReport, RecoveryReport, RepairReport, Report,
-    SuperfluousReport, UnderReport,
+    SuperfluousReport, UnderReport, html_files,
 };
 use crate::effects::readable;
 use std::collections::BTreeSet;
@@ -15,12 +15,12 @@ const NEAR: usize = 3;
 
 /// A test says what these must be.
 const STYLE: &str = include_str!("page.css");
-const STYLE_HASH: &str = "sha256-3LAZfS7Q/Wi+tPfqI2r/w499/RGUgEhQBJ9EzBeNnD4=";
+const STYLE_HASH: &str = "sha256-nmqUaCz2vgzA6QJ0cBp2kERkJ+XIhGrzdhKBKoQyB50=";
 const SCRIPT: &str = include_str!("page.js");
-const SCRIPT_HASH: &str = "sha256-9/qd0v1krU8kIUzRWtcydnxDqFJVcu2WBMbtz2X5x7k=";
+const SCRIPT_HASH: &str = "sha256-YsxPqmM6px684gdIjyWSpvzdhtQoJLOwQ9bsXyzFj5w=";
 
 /// Text for HTML.
-fn esc(text: &str) -> String {
+pub(super) fn esc(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -127,6 +127,9 @@ fn under(out: &mut String, report: &Report, u: &UnderReport) {
     if let Some(real) = &u.confirmation {
         let _ = write!(out, "<p>On the real file system: {}.</p>", esc(&real.line));
     }
+    let blamed = u.lost.iter().chain(&u.torn).chain(&u.durable);
+    html_files::files(out, &u.files, u.more_files);
+    html_files::sources(out, &report.sources, blamed);
     near(out, report, u);
 }
 

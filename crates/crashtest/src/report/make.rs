@@ -1,14 +1,15 @@
 //! A report of an outcome.
 
 use super::{
-    EffectReport, FindingReport, InsideReport, ModelReport, Place, RecoveryReport, RepairReport,
-    Report, StateReport, StepReport, SuperfluousReport, SyncReport, UnderReport, VERSION,
-    WayReport,
+    EffectReport, FileReport, FindingReport, InsideReport, ModelReport, Place, RecoveryReport,
+    RepairReport, Report, StateReport, StepReport, SuperfluousReport, SyncReport, UnderReport,
+    VERSION, WayReport,
 };
 use crate::effects::{Effects, Location, Run};
 use crate::explore::{Finding, Outcome, Under, kin};
 use crate::models::Model;
 use crate::recovery::{Inside, Recoveries};
+use crate::states::{Former, State};
 use crate::superfluous::Superfluous;
 use crate::why::{Repair, Sync, Told};
 use steadfast_model::Hasher128;
@@ -88,6 +89,7 @@ fn repair(run: &Run, repair: &Repair) -> RepairReport {
 fn under(run: &Run, model: &Model, under: &Under) -> UnderReport {
     let effects = Effects::new(run, model);
     let cause = &under.cause;
+    let (files, more_files) = differing(&effects, &under.state);
     UnderReport {
         model: model.name.clone(),
         broken: under.broken,
@@ -101,8 +103,21 @@ fn under(run: &Run, model: &Model, under: &Under) -> UnderReport {
         prefix: cause.is_prefix,
         repair: repair(run, &under.repair),
         state: StateReport::new(&under.state, &effects),
+        files,
+        more_files,
         confirmation: None,
     }
+}
+
+/// The files that a state has other than all calls up to its moment, and up to its last effect, had made them.
+fn differing(effects: &Effects, state: &State) -> (Vec<FileReport>, usize) {
+    let last = state.bits.last().max(state.tear.map(|t| t.effect));
+    let last = last
+        .and_then(|e| effects.all.get(e))
+        .map_or(0, |e| e.step + 1);
+    let former = Former::new(effects);
+    let written = former.disk(&effects.prefix(last.max(state.moments.1)), None);
+    super::files::differing(&written, &former.disk(&state.bits, state.tear))
 }
 
 fn step_report(run: &Run, step: usize) -> Option<StepReport> {
@@ -264,6 +279,7 @@ pub fn make(run: &Run, models: &[Model], outcome: &Outcome, about: About) -> Rep
                     })
                     .collect(),
                 durable: durable(run, models, &e.model),
+                points: Vec::new(),
             })
             .collect(),
         findings: findings.collect(),
@@ -283,5 +299,6 @@ pub fn make(run: &Run, models: &[Model], outcome: &Outcome, about: About) -> Rep
         steps: (0..run.steps.len())
             .filter_map(|s| step_report(run, s))
             .collect(),
+        sources: Vec::new(),
     }
 }

@@ -1,9 +1,13 @@
 //! What is told of an exploration. A [`Report`] is all of it as a value, in JSON as `docs/crash-test.schema.json` has it;
 //! text, JUnit, SARIF and HTML are made from it.
 
+mod files;
 mod formats;
 mod html;
+mod html_files;
 mod make;
+mod points;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -58,6 +62,61 @@ pub struct Report {
     pub interrupted: bool,
     /// The steps, for views of the whole run.
     pub steps: Vec<StepReport>,
+    /// Source lines of the calls, for pages ([`Report::add_sources`]).
+    #[serde(skip)]
+    pub sources: Vec<SourceReport>,
+}
+
+/// Lines of a source around one that calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceReport {
+    /// The place, as reports write it: `FILE:LINE`.
+    pub place: String,
+    /// The line that calls.
+    pub line: u32,
+    /// Number of the first line that is shown.
+    pub first: u32,
+    /// The lines.
+    pub lines: Vec<String>,
+}
+
+/// A file that a power cut leaves other than the calls had made it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileReport {
+    /// Its path.
+    pub path: String,
+    /// What the calls had made of it: size or target, and mode. Nothing if there was no such file.
+    pub written: Option<String>,
+    /// What is found after the cut.
+    pub found: Option<String>,
+    /// The rows are bytes in hexadecimal, at offsets; else lines, with their numbers.
+    pub bytes: bool,
+    /// Both contents side by side, where they differ.
+    pub rows: Vec<RowReport>,
+    /// There are more rows.
+    pub cut: bool,
+}
+
+/// Content of a file before and after a power cut.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RowReport {
+    /// Both are the same.
+    pub same: bool,
+    /// Number or offset, and content, as the calls had made it.
+    pub written: Option<(u64, String)>,
+    /// The same as it is found.
+    pub found: Option<(u64, String)>,
+}
+
+/// What a power cut can take at a point of the run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PointReport {
+    /// Steps before it.
+    pub after: usize,
+    /// Files that are other than the calls had made them, if nothing survives but what must.
+    pub files: Vec<FileReport>,
+    /// So many more.
+    pub more: usize,
 }
 
 /// One call.
@@ -123,6 +182,9 @@ pub struct ModelReport {
     /// For each step of the run: after how many steps it is durable whatever is lost, -1 if it never is, nothing if it changes nothing.
     #[serde(default)]
     pub durable: Vec<Option<i64>>,
+    /// What a power cut can take, point by point, for pages ([`Report::add_points`]).
+    #[serde(skip)]
+    pub points: Vec<PointReport>,
 }
 
 /// States of one way.
@@ -180,6 +242,12 @@ pub struct UnderReport {
     pub repair: RepairReport,
     /// The state.
     pub state: StateReport,
+    /// The files of the state that are other than the calls had made them.
+    #[serde(default)]
+    pub files: Vec<FileReport>,
+    /// So many more such files.
+    #[serde(default)]
+    pub more_files: usize,
     /// What the real file system showed, if that was asked for.
     #[serde(default)]
     pub confirmation: Option<ConfirmationReport>,

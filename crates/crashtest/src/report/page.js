@@ -99,7 +99,72 @@
     point.setAttribute("aria-valuetext", said.textContent);
   };
 
+  const element = (parent, name, text, kind) => {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    if (kind) made.className = kind;
+    parent.append(made);
+    return made;
+  };
+
+  // One side of a row: number or offset, sign, content.
+  const cell = (row, bytes, side, kind, sign) => {
+    if (!side) return element(row, "td", "", "void");
+    const at = bytes ? side[0].toString(16).padStart(6, "0") : String(side[0]);
+    const made = element(row, "td", undefined, kind);
+    element(made, "span", at + " " + sign, "at");
+    made.append(" " + side[1]);
+  };
+  const drawFile = (into, file) => {
+    const [path, written, left, bytes, cut, rows] = file;
+    const table = element(into, "table", undefined, "sides");
+    element(table, "caption", path);
+    const heads = element(element(table, "thead"), "tr"), body = element(table, "tbody");
+    element(heads, "th", "written: " + (written === null ? "no such file" : written)).scope = "col";
+    element(heads, "th", "after the cut: " + (left === null ? "missing" : left)).scope = "col";
+    for (const sides of rows) {
+      const row = element(body, "tr"), same = sides.length === 1;
+      cell(row, bytes, sides[0], same ? "" : "lost", same ? " " : "−");
+      cell(row, bytes, same ? sides[0] : sides[1], same ? "" : "found", same ? " " : "+");
+    }
+    if (cut) {
+      const row = element(body, "tr");
+      element(row, "td", "…");
+      element(row, "td", "…");
+    }
+  };
+  // The files that differ at the crash point: in the finding that is shown, else if nothing survives but what must.
+  const sourceOf = new Map(run.sources.map((s) => [s[0], s]));
+  const taken = byId("taken"), files = byId("files"), source = byId("source");
+  const drawFiles = () => {
+    const isFinding = found !== null && at === found.at;
+    const points = models.length ? models[model.value].points : [];
+    let point = null;
+    for (const p of points) {
+      if (p[0] > at) break;
+      point = p;
+    }
+    const shown = isFinding ? found.files : point ? point[1] : [], more = isFinding ? found.more : point ? point[2] : 0;
+    const fragment = document.createDocumentFragment();
+    taken.textContent = !shown.length ? "No file differs from what was written"
+      : isFinding ? "Files that differ in " + found.id : "Files that may differ: nothing survives but what must";
+    for (const file of shown) drawFile(fragment, file);
+    if (more) element(fragment, "p", "And " + more + " more.");
+    files.replaceChildren(fragment);
+    source.replaceChildren();
+    const lines = at > 0 ? sourceOf.get(calls[at - 1][3]) : undefined;
+    if (!lines) return;
+    const figure = element(source, "figure", undefined, "source");
+    element(figure, "figcaption", lines[0]);
+    const text = element(figure, "pre");
+    lines[3].forEach((line, i) => {
+      const number = lines[2] + i, shape = number === lines[1] ? "strong" : "span";
+      element(text, shape, String(number).padStart(5) + "  " + line + "\n");
+    });
+  };
+
   const draw = () => {
+    drawFiles();
     drawList();
     drawLanes();
     tell();
@@ -112,7 +177,15 @@
   };
 
   point.addEventListener("input", () => go(Number(point.value), true));
-  model.addEventListener("change", draw);
+  model.addEventListener("change", () => {
+    // A finding belongs to its model.
+    if (found && models[model.value].name !== found.model) {
+      show.value = "";
+      show.dispatchEvent(new Event("change"));
+    } else {
+      draw();
+    }
+  });
   list.addEventListener("scroll", drawList);
   rows.addEventListener("click", (e) => {
     const row = e.target.closest("[data-position]");

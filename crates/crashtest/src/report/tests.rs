@@ -38,6 +38,19 @@ fn report() -> Report {
         prefix: false,
         repair: RepairReport::NotTried,
         state,
+        files: vec![FileReport {
+            path: HOSTILE.to_owned(),
+            written: Some("4 bytes, mode 0644".to_owned()),
+            found: None,
+            bytes: false,
+            rows: vec![RowReport {
+                same: false,
+                written: Some((1, HOSTILE.to_owned())),
+                found: None,
+            }],
+            cut: false,
+        }],
+        more_files: 1,
         confirmation: Some(ConfirmationReport {
             cuts: 50,
             shown: 9,
@@ -75,6 +88,7 @@ fn report() -> Report {
         no_verdict: 0,
         ways: Vec::new(),
         durable: Vec::new(),
+        points: Vec::new(),
     };
     Report {
         version: VERSION,
@@ -114,6 +128,12 @@ fn report() -> Report {
             location: None,
             thread: 7,
         }],
+        sources: vec![SourceReport {
+            place: "src/1.c:7".to_owned(),
+            line: 7,
+            first: 6,
+            lines: vec!["{".to_owned(), format!("write({HOSTILE});")],
+        }],
     }
 }
 
@@ -136,7 +156,8 @@ fn a_page_tells_of_recoveries_syncs_and_confirmations() {
     assert!(page.contains("44 trees inside them, 3 broken for 1 reason"));
     assert!(page.contains("create other") && page.contains("acknowledge &#39;logged&#39;"));
     assert!(!page.contains("<img"), "{page}");
-    assert_eq!(page.matches("&lt;img src=x").count(), 4, "{page}");
+    assert_eq!(page.matches("&lt;img src=x").count(), 7, "{page}");
+    assert!(page.contains("<strong>    7  write("), "{page}");
     // Without them there is nothing of it.
     let plain = Report {
         recovery: None,

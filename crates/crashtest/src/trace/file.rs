@@ -15,12 +15,14 @@
 
 use super::call::{Call, Moment, Op, Outcome, Span, StackId, Wall, Who};
 use super::replay;
+use super::spool::Spool;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use steadfast_model::Tree;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -200,7 +202,7 @@ fn checksum(kind: u8, content: &[u8]) -> u64 {
 #[derive(Debug)]
 pub struct TraceWriter {
     path: PathBuf,
-    out: BufWriter<File>,
+    out: Arc<Spool>,
     at: u64,
     next: u64,
     stacks: u32,
@@ -217,13 +219,14 @@ impl TraceWriter {
             path: path.to_owned(),
             source,
         };
-        let file = File::create(path).map_err(wrong)?;
-        let mut out = BufWriter::with_capacity(1 << 18, file);
-        out.write_all(&MAGIC).map_err(wrong)?;
-        out.write_all(&VERSION.to_le_bytes()).map_err(wrong)?;
+        let mut options = File::options();
+        let options = options.read(true).write(true).create(true).truncate(true);
+        let out = Spool::new(options.open(path).map_err(wrong)?);
+        out.append(&MAGIC).map_err(wrong)?;
+        out.append(&VERSION.to_le_bytes()).map_err(wrong)?;
         let mut writer = TraceWriter {
             path: path.to_owned(),
-            out,
+            out: Arc::new(out),
             at: PREFIX_BYTES,
             next: 0,
             stacks: 0,
@@ -250,8 +253,8 @@ impl TraceWriter {
         head[0] = kind;
         head[1..5].copy_from_slice(&(content.len() as u32).to_le_bytes());
         head[5..].copy_from_slice(&checksum(kind, content).to_le_bytes());
-        let written = self.out.write_all(&head);
-        let written = written.and_then(|()| self.out.write_all(content));
+        let written = self.out.append(&head);
+        let written = written.and_then(|()| self.out.append(content));
         written.map_err(|e| self.wrong(e))?;
         let at = self.at + FRAME_HEAD_BYTES;
         self.at = at + content.len() as u64;
@@ -349,9 +352,23 @@ impl TraceWriter {
     /// If the file cannot be written.
     pub fn finish(mut self, end: &End) -> Result<(), TraceError> {
         self.value(END, end)?;
-        let flushed = self.out.flush();
-        let synced = flushed.and_then(|()| self.out.get_ref().sync_all());
-        synced.map_err(|e| self.wrong(e))
+        self.out.finish().map_err(|e| self.wrong(e))
+    }
+
+    /// The file, if what is written to it can be read again.
+    pub(crate) fn spool(&self) -> Option<Arc<Spool>> {
+        self.out.is_readable().then(|| Arc::clone(&self.out))
+    }
+
+    /// Where [`TraceWriter::data`] would store bytes now.
+    pub(crate) fn next_data(&self) -> u64 {
+        self.at + FRAME_HEAD_BYTES
+    }
+
+    /// The error of a trace whose bytes cannot be read again.
+    pub(crate) fn unreadable(&self) -> TraceError {
+        let what = "bytes that were written to it cannot be read again";
+        self.wrong(io::Error::other(what))
     }
 }
 
@@ -517,7 +534,7 @@ impl Trace {
             number: call.number,
             what,
         };
-        match replay::apply(tree, &call.who, at, &call.op, &bytes) {
+        match replay::apply(tree, &call.who, at, &call.op, (&bytes, None)) {
             Ok(outcome) if outcome == call.outcome => Ok(()),
             Ok(outcome) => Err(wrong(format!("{outcome:?} instead of {:?}", call.outcome))),
             Err(e) => Err(wrong(format!("{} fails: {}", call.op.word(), e.text()))),

@@ -3,6 +3,7 @@
 //! - [`call`]: what one call is;
 //! - [`file`](mod@file): the file format, written while the program runs and read as a whole;
 //! - [`replay`]: calls applied to a tree of the model;
+//! - `spool`: the file while it is written, to be read at the same time;
 //! - [`text`]: a line for each call.
 //!
 //! Invariant: [`replay::apply`] is the only way in which a call changes a tree. The recorder serves the program by it, so
@@ -11,6 +12,7 @@
 pub mod call;
 pub mod file;
 pub mod replay;
+mod spool;
 pub mod text;
 
 pub use call::{
@@ -21,4 +23,5 @@ pub use file::{
     Begin, BlindSpots, Cut, End, Ended, Frame, Header, Root, Stack, Trace, TraceError, TraceWriter,
     VERSION,
 };
+pub(crate) use spool::Spool;
 pub use text::Names;

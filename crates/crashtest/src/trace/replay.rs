@@ -2,7 +2,7 @@
 
 use super::call::{Op, Outcome, Who};
 use std::sync::Arc;
-use steadfast_model::{Tree, tree::TreeResult};
+use steadfast_model::{Kept, Tree, tree::TreeResult};
 use steadfast_vfs::{Caller, SetAttr, Stream, Time};
 
 /// The caller as the tree knows it. The kernel has checked permissions before it asked.
@@ -18,13 +18,19 @@ pub fn caller(who: &Who) -> Caller {
     }
 }
 
-/// Applies `op` to `tree`; `bytes` are those of a write, and nothing for other calls.
+/// Applies `op` to `tree`; `bytes` are those of a write, and nothing for other calls. If they are `kept` elsewhere, the tree refers to them.
 ///
 /// Calls that only make durable, and acknowledgements, change nothing.
 ///
 /// # Errors
 /// Those of the tree, which is then as before.
-pub fn apply(tree: &mut Tree, who: &Who, at: Time, op: &Op, bytes: &[u8]) -> TreeResult<Outcome> {
+pub fn apply(
+    tree: &mut Tree,
+    who: &Who,
+    at: Time,
+    op: &Op,
+    (bytes, kept): (&[u8], Option<&Kept>),
+) -> TreeResult<Outcome> {
     let me = caller(who);
     match op {
         Op::Create {
@@ -80,7 +86,7 @@ pub fn apply(tree: &mut Tree, who: &Who, at: Time, op: &Op, bytes: &[u8]) -> Tre
         }
         Op::Release { ino } => tree.release(*ino),
         Op::Write { ino, offset, .. } => {
-            tree.write(&me, at, *ino, *offset, bytes)?;
+            tree.write_kept(&me, at, *ino, (*offset, bytes), kept)?;
         }
         Op::Truncate { ino, size } => tree.setattr(&me, at, *ino, &sized(*size))?,
         Op::Fallocate {

@@ -8,6 +8,7 @@ use super::acl::{self, is_acl};
 use super::perm::{READ, SET_GID, STICKY, WRITE, privileged, without_set_id};
 use super::{Body, Node, Tree, TreeResult, Xattrs};
 use crate::data::FileData;
+use crate::kept::Kept;
 use std::sync::Arc;
 use steadfast_vfs::acl::{Acl, XATTR_ACCESS};
 use steadfast_vfs::{
@@ -112,12 +113,25 @@ impl Tree {
         offset: u64,
         data: &[u8],
     ) -> TreeResult<usize> {
+        self.write_kept(caller, at, ino, (offset, data), None)
+    }
+
+    /// The same with bytes that are kept elsewhere, too ([`FileData::write_kept`]).
+    pub fn write_kept(
+        &mut self,
+        caller: &Caller,
+        at: Time,
+        ino: Ino,
+        (offset, data): (u64, &[u8]),
+        kept: Option<&Kept>,
+    ) -> TreeResult<usize> {
         if data.is_empty() {
             self.node(ino)?.file()?;
             return Ok(0);
         }
         let end = offset.checked_add(data.len() as u64);
-        self.changing(caller, at, ino, end)?.write(offset, data);
+        let file = self.changing(caller, at, ino, end)?;
+        file.write_kept(offset, data, kept);
         Ok(data.len())
     }
 

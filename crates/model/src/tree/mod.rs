@@ -246,13 +246,15 @@ impl Tree {
         self.nodes.len()
     }
 
-    pub(crate) fn next_ino(&self) -> Ino {
+    /// The number that the next new inode gets.
+    #[must_use]
+    pub fn next_ino(&self) -> Ino {
         self.next_ino
     }
 
     /// The number that the next new inode gets: a history numbers inodes by operation,
     /// so that they keep their identity when other operations are left out.
-    pub(crate) fn set_next_ino(&mut self, ino: Ino) {
+    pub fn set_next_ino(&mut self, ino: Ino) {
         self.next_ino = ino;
     }
 

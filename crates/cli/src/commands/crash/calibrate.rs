@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.cuts == 0 {
         return Err(usage("--cuts 0: nothing would be found out"));
     }
-    let stop = stopped_by_signals()?;
+    let stop = stopped_by_signals(super::Second::Waits)?;
     let options = Options {
         fs,
         mount: args.options.clone(),

@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         (None, None) => None,
         (recover, check) => Some(Checker::new(recover.clone(), check.clone()).map_err(not_run)?),
     };
-    let stop = stopped_by_signals()?;
+    let stop = stopped_by_signals(super::Second::Waits)?;
     let meter = Meter::new(false);
     let found = confirm(
         &run,

@@ -97,6 +97,15 @@ pub(crate) struct ExploreOptions {
     fail_on: Vec<String>,
 }
 
+impl ExploreOptions {
+    pub(super) fn second_signal(&self) -> super::Second {
+        match self.confirm {
+            0 => super::Second::Ends,
+            _ => super::Second::Waits,
+        }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -114,7 +123,7 @@ pub(super) struct Prepared {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let prepared = prepare(&args.how)?;
-    let stop = super::stopped_by_signals()?;
+    let stop = super::stopped_by_signals(args.how.second_signal())?;
     let (report, code) = explore(&args.how, prepared, &args.trace, &stop)?;
     tell(&args.how, &report)?;
     Ok(code)
@@ -217,6 +226,10 @@ pub(super) fn explore(
             checker: &prepared.checker,
         };
         real.all(&run, &options.models, &mut report, stop)?;
+    }
+    if how.html.is_some() {
+        report.add_points(&run, &options.models);
+        report.add_sources();
     }
     let saved = report_of(path);
     let json = serde_json::to_vec(&report).map_err(not_run)?;

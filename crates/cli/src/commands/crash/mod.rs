@@ -108,13 +108,26 @@ fn usage(why: impl Display) -> Failure {
     Failure::usage(why.to_string())
 }
 
-/// Becomes true at a signal that asks for the end; a second one ends the process.
-fn stopped_by_signals() -> Result<Arc<AtomicBool>, Failure> {
+/// What a second signal that asks for the end does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Second {
+    /// It ends the process.
+    Ends,
+    /// Nothing: a real file system is mounted on a disk that this process serves. If it ended, the kernel would unmount the one without the
+    /// other, and wait for it for ever.
+    Waits,
+}
+
+/// Becomes true at a signal that asks for the end.
+fn stopped_by_signals(second: Second) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
+    let caught = |e| not_run(format!("catching signals: {e}"));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 3, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(|e| not_run(format!("catching signals: {e}")))?;
+        if second == Second::Ends {
+            signal_hook::flag::register_conditional_shutdown(signal, 3, Arc::clone(&stop))
+                .map_err(caught)?;
+        }
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(caught)?;
     }
     Ok(stop)
 }

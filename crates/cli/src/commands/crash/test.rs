@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let prepared = explore::prepare(&args.explore)?;
-    let stop = super::stopped_by_signals()?;
+    let stop = super::stopped_by_signals(args.explore.second_signal())?;
     let trace = match &args.output {
         Some(path) => path.clone(),
         None => {

@@ -1,13 +1,20 @@
 //! Where in the program a call comes from.
 //!
 //! While a request is served its caller sleeps in the kernel: `/proc/TID/syscall` gives its stack pointer and program counter,
-//! `/proc/TID/mem` its stack, which is unwound here. Nothing is loaded into the program. The frame pointer is not among what the
+//! its memory has its stack, which is unwound here. Nothing is loaded into the program. The frame pointer is not among what the
 //! kernel shows: where a function needs it, the nearest return address above the stack pointer that follows a call of this function
 //! says where its frame is.
 //!
+//! A loop makes its calls from the same stack: where its return addresses lay, and what they were, is remembered. If they are still
+//! there, the stack is the one that was unwound before.
+//!
+//! Where a stack leads into CPython, the frames of Python take the place of those of its interpreter (`python`).
+//!
 //! Threads of the server read these files, so none of them may be on the mount itself: objects there are not opened.
 
+mod memory;
 mod objects;
+mod python;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -21,7 +28,9 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
 
 use crate::trace::{Frame, Stack};
+use memory::Memory;
 use objects::{Bytes, Objects};
+use python::{Found, Python, ThreadState};
 
 /// Most bytes of a stack that are read.
 const STACK_BYTES: usize = 48 << 10;
@@ -38,6 +47,17 @@ const LOOKS_MAX: usize = 200;
 /// Most processes whose objects are remembered.
 const PROCESSES_MAX: usize = 256;
 
+/// Most stacks whose return addresses are remembered.
+const SEEN_MAX: usize = 4096;
+/// Most of them with the same place and the same pointer.
+const WAYS_MAX: usize = 16;
+/// Most threads whose registers are kept open.
+const THREADS_MAX: usize = 256;
+/// Most threads whose state in an interpreter is remembered.
+const STATES_MAX: usize = 4096;
+/// What runs Python.
+const EVALUATES: &str = "PyEval_EvalFrameDefault";
+
 /// A stack, and its number among those that differ.
 #[derive(Clone, Debug)]
 pub(super) struct Captured {
@@ -49,6 +69,8 @@ pub(super) struct Captured {
 pub(super) struct Stacks {
     on: AtomicBool,
     inner: Mutex<Inner>,
+    /// `/proc/TID/syscall` of threads that have called.
+    registers: Mutex<HashMap<u32, Arc<File>>>,
 }
 
 /// A file that is mapped with the right to execute.
@@ -61,10 +83,36 @@ struct Mapping {
     object: Option<usize>,
 }
 
+/// Where the return addresses of a stack lie in memory, and what they are.
+struct Seen {
+    slots: Vec<(u64, u64)>,
+    captured: Captured,
+}
+
+impl Seen {
+    /// Bytes from the stack pointer to behind the last of them.
+    fn len(&self, sp: u64) -> usize {
+        let last = self.slots.last().map(|(slot, _)| slot.wrapping_sub(sp));
+        let len = last.and_then(|l| usize::try_from(l).ok()?.checked_add(8));
+        len.filter(|l| *l <= STACK_BYTES).unwrap_or(0)
+    }
+
+    /// Whether a stack that begins at `sp` with these bytes has them.
+    fn is_in(&self, bytes: &[u8], sp: u64) -> bool {
+        let there = |(slot, back): &(u64, u64)| {
+            let at = usize::try_from(slot.wrapping_sub(sp)).unwrap_or(usize::MAX);
+            let word = bytes.get(at..).and_then(|rest| rest.get(..8));
+            word.is_some_and(|w| w == back.to_le_bytes())
+        };
+        !self.slots.is_empty() && self.slots.iter().all(there)
+    }
+}
+
 struct Process {
     program: PathBuf,
     mappings: Vec<Mapping>,
     unwinder: UnwinderX86_64<Bytes>,
+    python: Option<Python>,
 }
 
 struct Inner {
@@ -74,6 +122,14 @@ struct Inner {
     objects: Objects,
     cache: CacheX86_64,
     known: HashMap<Vec<(usize, u64)>, Captured>,
+    /// By process, the native stack, and the frames of Python.
+    mixed: HashMap<(u32, u32, Vec<Found>), Captured>,
+    /// The states of threads that run Python, by process and thread.
+    states: HashMap<(u32, u32), ThreadState>,
+    /// Number of the next stack.
+    next: u32,
+    /// By process, stack pointer and program counter.
+    seen: HashMap<(u32, u64, u64), Vec<Arc<Seen>>>,
 }
 
 impl Stacks {
@@ -86,7 +142,12 @@ impl Stacks {
                 objects: Objects::default(),
                 cache: CacheX86_64::new(),
                 known: HashMap::new(),
+                mixed: HashMap::new(),
+                states: HashMap::new(),
+                next: 0,
+                seen: HashMap::new(),
             }),
+            registers: Mutex::default(),
         }
     }
 
@@ -106,17 +167,120 @@ impl Stacks {
         if thread == 0 || !self.on.load(Ordering::Acquire) {
             return None;
         }
-        let (sp, pc) = registers(thread)?;
-        let memory = StackMemory::read(thread, sp)?;
-        self.inner().capture(process, pc, &memory)
+        let (sp, pc) = self.registers(thread)?;
+        let memory = Memory::of(thread)?;
+        let native = match self.seen(memory, (process, sp, pc)) {
+            Some(seen) => seen,
+            None => {
+                let stack = StackMemory::read(memory, sp)?;
+                self.inner().capture(process, pc, &stack)?
+            }
+        };
+        let python = self.inner().processes.get(&process).and_then(|p| p.python);
+        Some(match python {
+            Some(python) => self.with_python(native, python, memory, (process, thread)),
+            None => native,
+        })
+    }
+
+    /// A stack that was unwound before, if its return addresses are where they were.
+    fn seen(&self, memory: Memory, at: (u32, u64, u64)) -> Option<Captured> {
+        let all = self.inner().seen.get(&at)?.clone();
+        let len = all.iter().map(|s| s.len(at.1)).max()?;
+        let mut bytes = vec![0; len];
+        let n = memory.read(at.1, &mut bytes)?;
+        let bytes = bytes.get(..n)?;
+        let found = all.iter().find(|s| s.is_in(bytes, at.1));
+        found.map(|s| s.captured.clone())
+    }
+
+    /// The same stack with the frames of Python in it, if there are some.
+    fn with_python(
+        &self,
+        native: Captured,
+        python: Python,
+        memory: Memory,
+        (process, thread): (u32, u32),
+    ) -> Captured {
+        let known = self.inner().states.get(&(process, thread)).copied();
+        let state = match known.filter(|s| python.is_of(memory, *s, thread)) {
+            Some(state) => Some(state),
+            None => python.state(memory, thread, thread == process),
+        };
+        let Some(state) = state else {
+            return native;
+        };
+        if known != Some(state) {
+            let mut inner = self.inner();
+            if inner.states.len() >= STATES_MAX {
+                inner.states.clear();
+            }
+            inner.states.insert((process, thread), state);
+        }
+        let found = python.frames(memory, state);
+        if found.is_empty() {
+            return native;
+        }
+        let key = (process, native.key, found);
+        if let Some(known) = self.inner().mixed.get(&key) {
+            return known.clone();
+        }
+        let told = key.2.iter().filter_map(|f| python.told(memory, f));
+        let told: Vec<Frame> = told.collect();
+        let mut frames = native.stack.frames.clone();
+        let evaluates = |f: &Frame| f.function.as_ref().is_some_and(|f| f.contains(EVALUATES));
+        // Below it there is nothing but the interpreter, and what called that; above it, its own code says less than that of Python.
+        if let Some(at) = frames.iter().position(evaluates) {
+            frames.truncate(at);
+        }
+        frames.retain(|f| !is_interpreter(&f.object));
+        frames.extend(told);
+        let mut inner = self.inner();
+        let captured = Captured {
+            key: inner.number(),
+            stack: Arc::new(Stack { frames }),
+        };
+        inner.mixed.insert(key, captured.clone());
+        captured
+    }
+
+    /// Stack pointer and program counter, once the thread sleeps.
+    fn registers(&self, thread: u32) -> Option<(u64, u64)> {
+        let files = || {
+            self.registers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        let known = files().get(&thread).cloned();
+        if let Some(file) = known {
+            // A number that is used again belongs to another thread: reading fails.
+            if let Some(registers) = registers(&file) {
+                return Some(registers);
+            }
+        }
+        let file = Arc::new(File::open(format!("/proc/{thread}/syscall")).ok()?);
+        let found = registers(&file);
+        let mut files = files();
+        if files.len() >= THREADS_MAX {
+            files.clear();
+        }
+        files.insert(thread, file);
+        found
     }
 }
 
+/// Whether a file is CPython itself.
+fn is_interpreter(object: &[u8]) -> bool {
+    let name = object.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    name.starts_with(b"python3") || name.starts_with(b"libpython3")
+}
+
 /// Stack pointer and program counter, once the thread sleeps.
-fn registers(thread: u32) -> Option<(u64, u64)> {
-    let path = format!("/proc/{thread}/syscall");
+fn registers(file: &File) -> Option<(u64, u64)> {
+    let mut bytes = [0; 256];
     for _ in 0..LOOKS_MAX {
-        let text = fs::read_to_string(&path).ok()?;
+        let n = file.read_at(&mut bytes, 0).ok()?;
+        let text = std::str::from_utf8(bytes.get(..n)?).ok()?;
         let mut words = text.split_whitespace().rev();
         match (words.next(), words.next()) {
             (Some("running"), _) => std::thread::yield_now(),
@@ -131,20 +295,19 @@ fn registers(thread: u32) -> Option<(u64, u64)> {
 }
 
 struct StackMemory {
-    file: File,
+    memory: Memory,
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl StackMemory {
-    fn read(thread: u32, sp: u64) -> Option<StackMemory> {
-        let file = File::open(format!("/proc/{thread}/mem")).ok()?;
+    fn read(memory: Memory, sp: u64) -> Option<StackMemory> {
         let mut bytes = vec![0; STACK_BYTES];
         // Less at the end of the stack.
-        let n = file.read_at(&mut bytes, sp).ok()?;
+        let n = memory.read(sp, &mut bytes)?;
         bytes.truncate(n);
         Some(StackMemory {
-            file,
+            memory,
             start: sp,
             bytes,
         })
@@ -152,15 +315,13 @@ impl StackMemory {
 
     /// A word that is not on the stack.
     fn far_word(&self, address: u64) -> Option<u64> {
-        let mut bytes = [0; 8];
-        self.file.read_exact_at(&mut bytes, address).ok()?;
-        Some(u64::from_le_bytes(bytes))
+        self.memory.word(address)
     }
 
     /// Where a call of `target` leads to: stubs of the dynamic linker jump through a slot.
     fn through_stub(&self, target: u64) -> Option<u64> {
         let mut code = [0; 16];
-        if self.file.read_exact_at(&mut code, target).is_err() {
+        if self.memory.read_exact(target, &mut code).is_none() {
             return Some(target);
         }
         let begin = if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
@@ -284,14 +445,16 @@ impl Process {
         others.into_iter().find(|bp| goes_on(bp))
     }
 
-    /// The addresses of the frames, the innermost first; those of callers lie in the call.
+    /// The addresses of the frames, the innermost first; those of callers lie in the call. And where the return addresses lie, if that is
+    /// known of all of them.
     fn unwind(
         &self,
         pc: u64,
         memory: &StackMemory,
         cache: &mut CacheX86_64,
         objects: &Objects,
-    ) -> Vec<u64> {
+    ) -> (Vec<u64>, Option<Vec<(u64, u64)>>) {
+        let mut slots = Some(Vec::new());
         let mut read = |address: u64| memory.word(address).ok_or(());
         let mut found = vec![pc];
         let mut frame = FrameAddress::InstructionPointer(pc);
@@ -322,8 +485,16 @@ impl Process {
             registers = next;
             frame = caller;
             found.push(caller.address_for_lookup());
+            // A call pushes it right below where the stack of the caller ends.
+            let slot = registers.sp().wrapping_sub(8);
+            let back = memory.word(slot);
+            let back = back.filter(|b| b.wrapping_sub(1) == caller.address_for_lookup());
+            slots = slots.zip(back).map(|(mut slots, back)| {
+                slots.push((slot, back));
+                slots
+            });
         }
-        found
+        (found, slots)
     }
 }
 
@@ -340,7 +511,8 @@ impl Inner {
         self.know(process, pc)?;
         let known = self.processes.get(&process)?;
         let mut addresses = Vec::new();
-        for address in known.unwind(pc, memory, &mut self.cache, &self.objects) {
+        let (found, slots) = known.unwind(pc, memory, &mut self.cache, &self.objects);
+        for address in found {
             if let Some(mapping) = known.mapping(address)
                 && let Some(object) = mapping.object
             {
@@ -350,19 +522,48 @@ impl Inner {
         if addresses.is_empty() {
             return None;
         }
-        if let Some(captured) = self.known.get(&addresses) {
-            return Some(captured.clone());
+        if let Some(captured) = self.known.get(&addresses).cloned() {
+            self.remember((process, memory.start, pc), slots, &captured);
+            return Some(captured);
         }
         let frames: Vec<Frame> = addresses
             .iter()
             .flat_map(|(object, address)| self.objects.frames(*object, *address))
             .collect();
         let captured = Captured {
-            key: self.known.len() as u32,
+            key: self.number(),
             stack: Arc::new(Stack { frames }),
         };
         self.known.insert(addresses, captured.clone());
+        self.remember((process, memory.start, pc), slots, &captured);
         Some(captured)
+    }
+
+    /// A number that no stack has.
+    fn number(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn remember(
+        &mut self,
+        at: (u32, u64, u64),
+        slots: Option<Vec<(u64, u64)>>,
+        captured: &Captured,
+    ) {
+        let Some(slots) = slots else {
+            return;
+        };
+        if self.seen.len() >= SEEN_MAX {
+            self.seen.clear();
+        }
+        let captured = captured.clone();
+        let of = self.seen.entry(at).or_default();
+        // Ways that lead to one place on the stack differ above it.
+        if of.len() >= WAYS_MAX {
+            of.remove(0);
+        }
+        of.push(Arc::new(Seen { slots, captured }));
     }
 
     /// Reads what a process has mapped, unless it is known: another program, or code at a new address, is.
@@ -382,6 +583,7 @@ impl Inner {
             program,
             mappings: Vec::new(),
             unwinder: UnwinderX86_64::new(),
+            python: None,
         };
         for line in maps.split(|&b| b == b'\n') {
             self.map(line, &mut known);
@@ -419,6 +621,8 @@ impl Inner {
             && let Some(of_file) = self.objects.get(index)
         {
             mapping.bias = start.wrapping_sub(of_file.address_of(offset)?);
+            let python = of_file.interpreter.map(|i| i.at(mapping.bias));
+            process.python = process.python.or(python);
             let info: ExplicitModuleSectionInfo<Bytes> = of_file.sections();
             let name = path.escape_ascii().to_string();
             process

@@ -12,6 +12,7 @@ use addr2line::Loader;
 use framehop::ExplicitModuleSectionInfo;
 use object::{Object as _, ObjectSection, ObjectSegment};
 
+use super::python::Interpreter;
 use crate::trace::Frame;
 
 /// Where distributions put debug information.
@@ -43,6 +44,7 @@ pub(super) struct Object {
     debug_frame: Option<Section>,
     got: Option<Range<u64>>,
     debug: Option<PathBuf>,
+    pub(super) interpreter: Option<Interpreter>,
 }
 
 impl Object {
@@ -69,6 +71,7 @@ impl Object {
             debug_frame: section(".debug_frame"),
             got: range(".got"),
             debug: debug_file(path, &file),
+            interpreter: Interpreter::in_file(&file),
         })
     }
 
