@@ -24,6 +24,8 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=store-lib.sh
+. "$here/store-lib.sh"
 
 arguments=("$@")
 rounds=6
@@ -43,9 +45,7 @@ case $only in
 esac
 wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
-gateway=${VERSITYGW:-$(command -v versitygw || true)}
-[ -n "$gateway" ] || gateway=$HOME/go/bin/versitygw
-[ "$only" = azure ] || [ -x "$gateway" ] || unable "versitygw is missing: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+[ "$only" = azure ] || find_gateway
 reason=$(fuse_reason)
 [ -z "$reason" ] || unable "cannot mount here: $reason"
 # Mounts of its own: nobody else's mount namespace keeps them busy.
@@ -55,21 +55,6 @@ fi
 [ -n "$GIVEN_STEADFAST" ] || build_release
 
 make_workdir "${TMPDIR:-/tmp}"
-export AWS_ACCESS_KEY_ID=steadfast AWS_SECRET_ACCESS_KEY=steadfast-secret AWS_REGION=us-east-1
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-
-# start_gateway DIR: another process that serves it. Sets ENDPOINT.
-start_gateway() {
-  local port
-  port=$(free_port)
-  ROOT_ACCESS_KEY=$AWS_ACCESS_KEY_ID ROOT_SECRET_KEY=$AWS_SECRET_ACCESS_KEY \
-    "$gateway" --quiet --port "127.0.0.1:$port" posix "$1" >"$WORK/gateway-$port.log" 2>&1 &
-  local pid=$!
-  on_exit stop_process "$pid"
-  await --alive "$pid" answers "$port" || { cat "$WORK/gateway-$port.log" >&2; die "versitygw does not answer"; }
-  ENDPOINT=http://127.0.0.1:$port
-}
 if [ "$only" != azure ]; then
   mkdir -p "$WORK/store/bucket"
   start_gateway "$WORK/store"

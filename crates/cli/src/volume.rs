@@ -90,6 +90,22 @@ pub(crate) fn open_device(
     open_device_within(image, access, direct, Duration::ZERO)
 }
 
+/// The same; the key file is that of an encrypted volume on an object store.
+pub(crate) fn open_device_with_key(
+    image: &Path,
+    access: Access,
+    key_file: Option<&Path>,
+) -> Result<Device, Failure> {
+    match (store::url(image), key_file) {
+        (Some(url), _) => store::open_with_key(&url, access, key_file),
+        (None, None) => open_device(image, access, None),
+        (None, Some(_)) => Err(Failure::usage(format!(
+            "--key-file is for encrypted volumes on object stores, and {} is none",
+            image.display()
+        ))),
+    }
+}
+
 /// The same; an image that is in use is waited for so long: the kernel closes that of a process that was killed
 /// a moment after its end.
 pub(crate) fn open_device_within(
@@ -167,6 +183,14 @@ pub(crate) fn canonical(image: &Path) -> Result<PathBuf, Failure> {
 enum Unopened {
     InUse(Failure),
     Failed(Failure),
+}
+
+impl Unopened {
+    fn failure(self) -> Failure {
+        match self {
+            Unopened::InUse(failure) | Unopened::Failed(failure) => failure,
+        }
+    }
 }
 
 fn open_file(image: &Path, options: &FileOptions) -> Result<Device, Unopened> {

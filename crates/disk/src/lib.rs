@@ -1,4 +1,4 @@
-//! Disks in flash images, as servers offer them. The front ends (the nbdkit plugin, the mounted
+//! Disks in flash images, and of volumes on object stores, as servers offer them. The front ends (the nbdkit plugin, the mounted
 //! file) have no storage logic: this crate has their common code.
 //!
 //! A [`ServedDisk`] takes requests for any bytes. Order, and the state after a crash:
@@ -20,6 +20,7 @@
 //! | `settings` | the settings of a server, and how it opens the image |
 //! | `medium` | the served medium: the disk, or the disk on trial |
 //! | `file` | a file system with one file, the disk |
+//! | `store` | the disk of a volume on an object store (feature `store`) |
 //! | `trial` | a record of promises to clients, power cuts and planted faults, for tests (feature `trial`) |
 //! | `verdict` | whether an image holds what the record promises (feature `trial`) |
 //! | `fuzz` | the body of the fuzz target `flash` (feature `fuzz`) |
@@ -30,6 +31,8 @@ pub mod fuzz;
 mod medium;
 mod served;
 mod settings;
+#[cfg(feature = "store")]
+mod store;
 #[cfg(feature = "trial")]
 mod trial;
 #[cfg(feature = "trial")]
@@ -38,7 +41,9 @@ mod verdict;
 pub use file::{DISK_NAME, DiskFile};
 pub use medium::{Medium, Run};
 pub use served::{Refusal, ServedDisk};
-pub use settings::{Full, Gone, Settings};
+pub use settings::{Full, Gone, OpenError, Settings};
+#[cfg(feature = "store")]
+pub use store::{StoreDisk, StoreError, StoreSettings};
 #[cfg(feature = "trial")]
 pub use trial::{Fault, Trial, TrialOptions};
 #[cfg(feature = "trial")]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use steadfast_ftl::{Disk, DiskError, WhenFull};
 
 use crate::medium::Medium;
+#[cfg(feature = "store")]
+use crate::store::{self, StoreError, StoreSettings};
 #[cfg(feature = "trial")]
 use crate::trial::{Fault, Trial, TrialOptions};
 
@@ -90,7 +92,7 @@ impl std::str::FromStr for Gone {
 /// See the module's header.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The flash image.
+    /// The flash image, or the URL of a volume on an object store.
     pub image: Option<PathBuf>,
     /// What a full epoch does.
     pub full: Full,
@@ -102,9 +104,24 @@ pub struct Settings {
     pub status: Option<PathBuf>,
     /// A file to read from: when there is a byte, or an end, the server closes the disk and ends.
     pub control: Option<PathBuf>,
+    /// How a volume on an object store is opened.
+    #[cfg(feature = "store")]
+    pub store: StoreSettings,
     /// For tests of crashes.
     #[cfg(feature = "trial")]
     pub trial: TrialOptions,
+}
+
+/// Why a disk cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The flash image.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The volume on an object store.
+    #[cfg(feature = "store")]
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// What is known, for `nbdkit --help` and for messages.
@@ -130,9 +147,41 @@ impl Settings {
             }
             "status" => self.status = Some(value.into()),
             "control" => self.control = Some(value.into()),
-            _ => return Err(format!("'{key}' is not known; there are {KEYS}")),
+            _ => return self.set_for_store(key, value),
         }
         Ok(())
+    }
+
+    #[cfg(feature = "store")]
+    fn set_for_store(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match self.store.set(key, value) {
+            Some(taken) => taken.map_err(|why| format!("{key}={value}: {why}")),
+            None => Err(format!(
+                "'{key}' is not known; there are {KEYS}, and for the URL of a volume {}",
+                store::KEYS
+            )),
+        }
+    }
+
+    #[cfg(not(feature = "store"))]
+    #[expect(
+        clippy::unused_self,
+        reason = "the same call with and without the feature"
+    )]
+    fn set_for_store(&mut self, key: &str, _: &str) -> Result<(), String> {
+        Err(format!("'{key}' is not known; there are {KEYS}"))
+    }
+
+    /// The URL of the volume on an object store, if the image is one.
+    #[must_use]
+    pub fn url(&self) -> Option<&str> {
+        #[cfg(feature = "store")]
+        {
+            let image = self.image.as_ref()?.to_str()?;
+            steadfast_store::is_url(image).then_some(image)
+        }
+        #[cfg(not(feature = "store"))]
+        None
     }
 
     /// Takes one, or one of a trial: for the plugin of tests alone.
@@ -178,6 +227,8 @@ impl Settings {
         if let Some(control) = &self.control {
             add("control", control.as_os_str());
         }
+        #[cfg(feature = "store")]
+        self.store.words(&mut add);
         #[cfg(feature = "trial")]
         {
             if let Some(record) = &self.trial.record {
@@ -191,6 +242,18 @@ impl Settings {
             }
         }
         words
+    }
+
+    /// Opens what is to be served: a flash image, or a volume on an object store.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_any(&self) -> Result<Arc<dyn Medium>, OpenError> {
+        #[cfg(feature = "store")]
+        if let Some(url) = self.url() {
+            return Ok(Arc::new(self.store.open(url, self.read_only)?));
+        }
+        Ok(self.open()?)
     }
 
     /// Opens the image: alone, or beside others that look at it. The disk has the state of its last

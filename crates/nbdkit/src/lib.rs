@@ -1,10 +1,11 @@
-//! A plugin for nbdkit: a disk in a flash image, for any NBD client and any virtual machine. A crash
+//! A plugin for nbdkit: a disk in a flash image, or that of a volume on an object store, for any NBD client and any virtual machine. A crash
 //! returns it to the last flush that was answered or, if one was under way, to that one; with `full=flush` perhaps to a
 //! later moment when an epoch was full.
 //!
 //! ```text
 //! nbdkit nbdkit-steadfast-plugin.so image=disk.flash [full=flush|wait|wait:SECONDS]
 //!     [gone=keep|flush|rollback] [readonly=true]
+//! nbdkit nbdkit-steadfast-plugin.so image=s3://bucket/prefix [cache=FILE] [flush=store|cache] [keyfile=FILE] [endpoint=URL] ...
 //! ```
 //!
 //! `steadfast serve disk` starts it so. nbdkit checks that requests lie inside the disk, and answers

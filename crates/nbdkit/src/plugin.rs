@@ -1,7 +1,8 @@
 //! The plugin without pointers: nbdkit's requests, in the order in which they come.
 //!
-//! Settings come first; then the image is opened, alone, while nbdkit can still say that it
-//! was not; then it may go to the background, and clients come and go; at the end, when the last of
+//! Settings come first; then a flash image is opened, alone, while nbdkit can still say that it
+//! was not; then it may go to the background, where a volume on an object store is opened (its requests have threads, which do not
+//! come along), and clients come and go; at the end, when the last of
 //! them has gone, the disk is flushed and closed. A request that panicked has poisoned the layer's lock:
 //! nothing is committed afterwards, and the disk is found at its last flush.
 
@@ -79,7 +80,9 @@ pub(crate) fn config(key: &str, value: &str) -> Result<()> {
 pub(crate) fn config_complete() -> Result<()> {
     match &*held(&SETTINGS) {
         Some(Settings { image: Some(_), .. }) => Ok(()),
-        _ => Err(invalid("name the flash image: image=PATH")),
+        _ => Err(invalid(
+            "name the flash image, or the URL of a volume on an object store: image=PATH",
+        )),
     }
 }
 
@@ -92,7 +95,14 @@ pub(crate) fn get_ready() -> Result<()> {
         let file = file.map_err(|e| invalid(format!("{}: {e}", path.display())))?;
         *held(&STATUS) = Some(file);
     }
-    let disk = settings.open().map_err(|e| {
+    match settings.url() {
+        Some(_) => Ok(()),
+        None => open_disk(settings),
+    }
+}
+
+fn open_disk(settings: &Settings) -> Result<()> {
+    let disk = settings.open_any().map_err(|e| {
         let image = settings.image.clone().unwrap_or_default();
         let text = e.to_string();
         match text.contains(&*image.to_string_lossy()) {
@@ -114,6 +124,9 @@ fn tell(line: &str) {
 
 /// Clients can come.
 pub(crate) fn after_fork() -> Result<()> {
+    if let Some(settings) = held(&SETTINGS).as_ref().filter(|s| s.url().is_some()) {
+        open_disk(settings)?;
+    }
     let control = held(&SETTINGS).as_ref().and_then(|s| s.control.clone());
     if let Some(path) = control {
         let file = File::open(&path).map_err(|e| invalid(format!("{}: {e}", path.display())))?;
@@ -122,7 +135,8 @@ pub(crate) fn after_fork() -> Result<()> {
             .spawn(move || end_when_told(file))
             .map_err(|e| invalid(format!("starting a thread: {e}")))?;
     }
-    tell(&format!("ready {}", served()?.bytes()));
+    let disk = served()?;
+    tell(&format!("ready {} {}", disk.bytes(), disk.epoch_bytes()));
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use crate::device::{Core, Sources, load_root, read_history};
 use crate::io::StoreError;
 use crate::map::REGION_BLOCKS;
-use crate::object::{CellKind, PinKind, open};
+use crate::object::{CellKind, HeadObject, PinKind, open};
 use crate::place::runtime;
 use crate::protocol::{Head, ObjectName, Slot, Stamp, closed_below};
 use crate::volume::{Found, OpenError};
@@ -74,7 +74,8 @@ impl Found {
     /// The volume and its snapshots, as they are now.
     fn everything(&self) -> Result<(Head, Needed, Vec<Core>), OpenError> {
         let keep = Duration::ZERO;
-        let (head, _, core) = read_history(&self.sources, self.object().base, keep)?;
+        let (HeadObject { head, .. }, core) =
+            read_history(&self.sources, self.object().base, keep)?;
         let mut needed = Needed::new();
         if let Some(root) = head.base.root {
             needed.insert((0, root.name), (Some(root.stamp), "the volume".to_owned()));
@@ -141,14 +142,20 @@ impl Found {
             }
             Ok(())
         })?;
+        let blocks = self.state()?.blocks;
         for core in &mut cores {
-            self.check_map(core, &mut checked)?;
+            self.check_map(core, blocks, &mut checked)?;
         }
         Ok(checked)
     }
 
     /// Every extent lies in an object that the table has, and the table counts right.
-    fn check_map(&self, core: &mut Core, checked: &mut Checked) -> Result<(), OpenError> {
+    fn check_map(
+        &self,
+        core: &mut Core,
+        blocks: u64,
+        checked: &mut Checked,
+    ) -> Result<(), OpenError> {
         let regions: Vec<u64> = core
             .directory
             .keys()
@@ -159,7 +166,7 @@ impl Found {
             core.load_regions(&self.sources, region.saturating_mul(REGION_BLOCKS), 1)?;
         }
         let mut counted: BTreeMap<u32, u64> = BTreeMap::new();
-        for (_, count, spot) in core.map.over(0, self.object().blocks) {
+        for (_, count, spot) in core.map.over(0, blocks) {
             *counted.entry(spot.object).or_default() += u64::from(count);
         }
         let mut wrong = |what: String| {

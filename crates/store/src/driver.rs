@@ -54,6 +54,8 @@ struct State {
     attempts: HashMap<ObjectName, u32>,
     /// Who owned the volume before.
     owner_before: String,
+    /// The size of the disk as `head` has it, or is to have it from the next swap on.
+    blocks: u64,
     failed: Option<Failed>,
     /// Nothing is sent any more.
     closed: bool,
@@ -94,6 +96,7 @@ impl Driver {
                 uploads: HashSet::new(),
                 attempts: HashMap::new(),
                 owner_before: String::new(),
+                blocks: 0,
                 failed: None,
                 closed: false,
             }),
@@ -189,6 +192,8 @@ impl Driver {
                 let mut state = self.lock();
                 state.remember(object.head.version, got.version);
                 state.owner_before = object.owner;
+                // Only the owner makes it larger; who else swaps `head` keeps what is there.
+                state.blocks = state.blocks.max(object.blocks);
                 Answer::Head(object.head)
             }
             Request::SwapHead { from, to } => self.swap_head(*from, to).await,
@@ -244,6 +249,7 @@ impl Driver {
             &HeadObject {
                 head: to.clone(),
                 owner,
+                blocks: state.blocks,
             },
         )
     }
@@ -329,6 +335,17 @@ impl Driver {
     /// The newest head that the writer knows.
     pub(crate) fn head(&self) -> Option<Head> {
         self.lock().writer.head().cloned()
+    }
+
+    /// The size of the disk as `head` has it; 0 if it has never grown.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.lock().blocks
+    }
+
+    /// The next swap of `head` says this size. No swap may be on its way.
+    pub(crate) fn set_blocks(&self, blocks: u64) {
+        let mut state = self.lock();
+        state.blocks = state.blocks.max(blocks);
     }
 
     /// Why nothing can be written any more.

@@ -25,4 +25,6 @@ pub enum DeviceFault {
     LagUnbounded,
     /// Salts of encrypted objects count up from the opening on, as they would in a copied virtual machine.
     SaltsCounted,
+    /// A disk grows, and `head` does not say it.
+    SizeUnpublished,
 }

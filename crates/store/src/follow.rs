@@ -10,8 +10,9 @@
 
 use crate::cached::LagClock;
 use crate::device::{Cache, Core, StoreDevice, catch_up, read_head, read_history};
+use crate::object::HeadObject;
 use crate::opening::{OpenError, OpenOptions};
-use crate::protocol::{Base, Head, Lease, LocalTime, Slot};
+use crate::protocol::{Base, Lease, LocalTime, Slot};
 use crate::volume::Found;
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +21,7 @@ pub struct Follower {
     found: Found,
     options: OpenOptions,
     clock: LagClock,
-    head: Head,
+    head: HeadObject,
     core: Core,
     /// Of all states: objects do not change.
     cache: Arc<Mutex<Cache>>,
@@ -43,10 +44,10 @@ impl Follower {
     ) -> Result<(Follower, StoreDevice), OpenError> {
         let sent = LocalTime(clock.now_ms());
         let keep = options.keep_deleted;
-        let (head, _, core) = read_history(&found.sources, found.object.base, keep)?;
+        let (head, core) = read_history(&found.sources, found.object.base, keep)?;
         let lease = Lease::new(keep.as_millis() as u64, options.protocol_faults());
         let mut follower = Follower {
-            served: (head.base, core.last_slot()),
+            served: (head.head.base, core.last_slot()),
             asked: sent,
             cache: Cache::shared(options.cache_bytes),
             found,
@@ -69,14 +70,14 @@ impl Follower {
     /// The store's; damage. [`OpenError::Restless`]: a writer goes on faster than this reads.
     pub fn poll(&mut self) -> Result<Option<StoreDevice>, OpenError> {
         let sent = LocalTime(self.clock.now_ms());
-        let (head, _) = read_head(self.found.sources.own())?;
-        if head.base == self.head.base {
+        let head = read_head(self.found.sources.own())?;
+        if head.head.base == self.head.head.base {
             self.head = head;
-            catch_up(&self.found.sources, &self.head, &mut self.core)?;
+            catch_up(&self.found.sources, &self.head.head, &mut self.core)?;
         } else {
             let keep = self.options.keep_deleted;
             let sources = &self.found.sources;
-            let (head, _, core) = read_history(sources, self.found.object.base, keep)?;
+            let (head, core) = read_history(sources, self.found.object.base, keep)?;
             (self.head, self.core) = (head, core);
         }
         self.asked = sent;
@@ -95,7 +96,7 @@ impl Follower {
     }
 
     fn newest(&self) -> (Base, Slot) {
-        (self.head.base, self.core.last_slot())
+        (self.head.head.base, self.core.last_slot())
     }
 
     /// Whether the store still has all that the served state needs.
@@ -112,7 +113,7 @@ impl Follower {
     fn state(&self) -> Result<StoreDevice, OpenError> {
         StoreDevice::look(
             self.found.sources.clone(),
-            self.found.object.blocks,
+            self.found.blocks(self.head.blocks),
             self.core.state(),
             Arc::clone(&self.cache),
             &self.options,

@@ -2,17 +2,22 @@
 //!
 //! A read is sent again until it is answered, with growing pauses of random length. A PUT is sent once: what came of it if
 //! the answer is lost is for the protocol to find out. A request whose deadline passes is given up; it may take effect later.
+//! How many are sent at a time, and which GETs twice, says [`Traffic`].
 
 use crate::local::is_sync_failure;
 use crate::object::{Bad, Coding};
 use crate::place::Location;
 use crate::protocol::ObjectName;
+use crate::reads::Reads;
+use crate::traffic::{Outcome, Traffic, is_throttling};
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use object_store::{GetOptions, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use std::ops::Range;
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A request has this long, and a second more for each MiB.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -103,6 +108,8 @@ pub(crate) struct Io {
     pub(crate) location: Location,
     pub(crate) coding: Coding,
     pub(crate) counters: Counters,
+    /// Where cells that were read are kept, and which volume this is there.
+    pub(crate) reads: OnceLock<(u16, Arc<Reads>)>,
     /// A store that has not answered for this long has failed; without it, it is waited for.
     patience_ms: AtomicU64,
 }
@@ -126,6 +133,7 @@ impl Io {
             location,
             coding,
             counters: Counters::default(),
+            reads: OnceLock::new(),
             patience_ms: AtomicU64::new(0),
         };
         io.set_patience(patience);
@@ -143,8 +151,41 @@ impl Io {
         self.patience_ms.load(Ordering::Relaxed) != u64::MAX
     }
 
-    fn is_patient(&self, begun: Instant) -> bool {
-        (begun.elapsed().as_millis() as u64) < self.patience_ms.load(Ordering::Relaxed)
+    fn traffic(&self) -> &Arc<Traffic> {
+        &self.location.traffic
+    }
+
+    fn now(&self) -> Duration {
+        self.traffic().time.now()
+    }
+
+    async fn sleep(&self, time: Duration) {
+        self.traffic().time.sleep(time).await;
+    }
+
+    /// Sends a request when it is its turn. None: it was not answered in time.
+    async fn send<T>(
+        &self,
+        deadline: Duration,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Option<object_store::Result<T>> {
+        let permit = self.traffic().enter().await;
+        let timer = self.traffic().time.sleep(deadline);
+        let answer = match select(pin!(request), timer).await {
+            Either::Left((answer, _)) => Some(answer),
+            Either::Right(_) => None,
+        };
+        permit.ended(match &answer {
+            Some(Err(error)) if is_throttling(error) => Outcome::Throttled,
+            Some(Ok(_) | Err(object_store::Error::NotFound { .. })) => Outcome::Answered,
+            _ => Outcome::Other,
+        });
+        answer
+    }
+
+    fn is_patient(&self, begun: Duration) -> bool {
+        (self.now().saturating_sub(begun).as_millis() as u64)
+            < self.patience_ms.load(Ordering::Relaxed)
     }
 
     pub(crate) fn refused(&self, what: &'static str, name: &str, why: &str) -> StoreError {
@@ -177,12 +218,12 @@ impl Io {
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> Result<Option<Got>, StoreError> {
-        let begun = Instant::now();
+        let begun = self.now();
         let bytes = range
             .as_ref()
             .map_or(8 << 20, |range| range.end - range.start);
         for attempt in 0.. {
-            let (why, hopeless) = match self.get_once(name, range.clone(), deadline(bytes)).await {
+            let (why, hopeless) = match self.get_hedged(name, &range, bytes).await {
                 Ok(got) => return Ok(got),
                 Err(why) => why,
             };
@@ -197,7 +238,7 @@ impl Io {
                 let needs = range.end;
                 return Err(self.damaged(name, Bad::Cut { has, needs }));
             }
-            tokio::time::sleep(pause(attempt)).await;
+            self.sleep(pause(attempt)).await;
         }
         Ok(None)
     }
@@ -205,9 +246,35 @@ impl Io {
     /// An object's length, if the store says it.
     async fn size(&self, name: ObjectName) -> Option<u64> {
         let path = self.location.path(&name.to_string());
-        let answer = tokio::time::timeout(deadline(0), self.location.store.head(&path)).await;
+        let answer = self
+            .send(deadline(0), self.location.store.head(&path))
+            .await;
         self.counters.gets.count(0);
-        Some(answer.ok()?.ok()?.size)
+        Some(answer?.ok()?.size)
+    }
+
+    /// Asks once, or twice if the answer is late. The first answer counts; an error counts if the other one is an error, too.
+    async fn get_hedged(
+        &self,
+        name: ObjectName,
+        range: &Option<Range<u64>>,
+        bytes: u64,
+    ) -> Result<Option<Got>, (String, bool)> {
+        let ask = || Box::pin(self.get_once(name, range.clone(), bytes));
+        let Some(late) = self.traffic().late_after(bytes) else {
+            return ask().await;
+        };
+        let first = match select(ask(), self.traffic().time.sleep(late)).await {
+            Either::Left((answer, _)) => return answer,
+            Either::Right((_, first)) => first,
+        };
+        if !self.traffic().may_hedge() {
+            return first.await;
+        }
+        match select(first, ask()).await {
+            Either::Left((Ok(got), _)) | Either::Right((Ok(got), _)) => Ok(got),
+            Either::Left((Err(_), other)) | Either::Right((Err(_), other)) => other.await,
+        }
     }
 
     /// Asks once. An error has the store's answer, and whether asking again is hopeless.
@@ -215,14 +282,16 @@ impl Io {
         &self,
         name: ObjectName,
         range: Option<Range<u64>>,
-        deadline: Duration,
+        bytes: u64,
     ) -> Result<Option<Got>, (String, bool)> {
+        let deadline = deadline(bytes);
         let path = self.location.path(&name.to_string());
         let options = GetOptions {
             range: range.clone().map(Into::into),
             ..GetOptions::default()
         };
         let request = async {
+            let _stopwatch = self.traffic().stopwatch(bytes);
             let found = self.location.store.get_opts(&path, options).await?;
             let version = UpdateVersion {
                 e_tag: found.meta.e_tag.clone(),
@@ -231,9 +300,8 @@ impl Io {
             let bytes = found.bytes().await?;
             Ok::<Got, object_store::Error>(Got { bytes, version })
         };
-        let answer = tokio::time::timeout(deadline, request).await;
-        match answer {
-            Ok(Ok(got)) => {
+        match self.send(deadline, request).await {
+            Some(Ok(got)) => {
                 self.counters.gets.count(got.bytes.len());
                 let wanted = range.map(|range| range.end - range.start);
                 match wanted.is_none_or(|wanted| wanted == got.bytes.len() as u64) {
@@ -244,11 +312,11 @@ impl Io {
                     }
                 }
             }
-            Ok(Err(object_store::Error::NotFound { .. })) => {
+            Some(Err(object_store::Error::NotFound { .. })) => {
                 self.counters.gets.count(0);
                 Ok(None)
             }
-            Ok(Err(error)) => {
+            Some(Err(error)) => {
                 let refused = matches!(
                     error,
                     object_store::Error::PermissionDenied { .. }
@@ -257,7 +325,7 @@ impl Io {
                 let hopeless = refused && self.is_bounded() || is_sync_failure(&error);
                 Err((first_line(&error), hopeless))
             }
-            Err(_) => Err((format!("no answer within {} s", deadline.as_secs()), false)),
+            None => Err((format!("no answer within {} s", deadline.as_secs()), false)),
         }
     }
 
@@ -269,24 +337,24 @@ impl Io {
             .location
             .store
             .put_opts(&path, bytes.into(), PutOptions::from(mode));
-        let answer = tokio::time::timeout(deadline(length as u64), request).await;
+        let answer = self.send(deadline(length as u64), request).await;
         self.counters.puts.count(length);
         match answer {
-            Ok(Ok(done)) => Put::Done(done.into()),
-            Ok(Err(
+            Some(Ok(done)) => Put::Done(done.into()),
+            Some(Err(
                 object_store::Error::AlreadyExists { .. }
                 | object_store::Error::Precondition { .. }
                 | object_store::Error::NotModified { .. },
             )) => Put::Refused,
-            Ok(Err(error)) => Put::Unknown(first_line(&error)),
-            Err(_) => Put::Unknown("no answer in time".to_owned()),
+            Some(Err(error)) => Put::Unknown(first_line(&error)),
+            None => Put::Unknown("no answer in time".to_owned()),
         }
     }
 
     /// Creates an object of this caller's own name, and reads back what came of it until that is known. True if it holds
     /// these bytes; false if it holds others.
     pub(crate) async fn create(&self, name: ObjectName, bytes: Bytes) -> Result<bool, StoreError> {
-        let begun = Instant::now();
+        let begun = self.now();
         for attempt in 0.. {
             let why = match self.put(name, bytes.clone(), PutMode::Create).await {
                 Put::Done(_) => return Ok(true),
@@ -299,7 +367,7 @@ impl Io {
             if !self.is_patient(begun) {
                 return Err(self.refused("writing", &name.to_string(), &why));
             }
-            tokio::time::sleep(pause(attempt)).await;
+            self.sleep(pause(attempt)).await;
         }
         Ok(false)
     }
@@ -308,27 +376,78 @@ impl Io {
     pub(crate) async fn delete(&self, name: ObjectName) -> Result<(), StoreError> {
         let path = self.location.path(&name.to_string());
         let request = self.location.store.delete(&path);
-        let answer = tokio::time::timeout(deadline(0), request).await;
+        let answer = self.send(deadline(0), request).await;
         self.counters.deletes.count(0);
         match answer {
-            Ok(Ok(()) | Err(object_store::Error::NotFound { .. })) => Ok(()),
-            Ok(Err(error)) => Err(self.refused("deleting", &name.to_string(), &first_line(&error))),
-            Err(_) => Err(self.refused("deleting", &name.to_string(), "no answer in time")),
+            Some(Ok(()) | Err(object_store::Error::NotFound { .. })) => Ok(()),
+            Some(Err(error)) => {
+                Err(self.refused("deleting", &name.to_string(), &first_line(&error)))
+            }
+            None => Err(self.refused("deleting", &name.to_string(), "no answer in time")),
         }
     }
 
     /// The time at which the store says that an object was written, in milliseconds since 1970.
     pub(crate) async fn written_at(&self, name: ObjectName) -> Result<u64, StoreError> {
         let path = self.location.path(&name.to_string());
-        let answer = tokio::time::timeout(deadline(0), self.location.store.head(&path)).await;
+        let answer = self
+            .send(deadline(0), self.location.store.head(&path))
+            .await;
         self.counters.gets.count(0);
         match answer {
-            Ok(Ok(meta)) => Ok(meta.last_modified.timestamp_millis().max(0) as u64),
-            Ok(Err(error)) => {
+            Some(Ok(meta)) => Ok(meta.last_modified.timestamp_millis().max(0) as u64),
+            Some(Err(error)) => {
                 Err(self.refused("asking for", &name.to_string(), &first_line(&error)))
             }
-            Err(_) => Err(self.refused("asking for", &name.to_string(), "no answer in time")),
+            None => Err(self.refused("asking for", &name.to_string(), "no answer in time")),
         }
+    }
+}
+
+/// Requests without a volume, for tests of how they are sent.
+#[cfg(feature = "faults")]
+#[derive(Clone, Debug)]
+pub struct Requests(Arc<Io>);
+
+#[cfg(feature = "faults")]
+impl Requests {
+    /// To a place.
+    #[must_use]
+    pub fn new(location: Location) -> Requests {
+        let coding = Coding::plain(crate::object::VolumeId([0; 16]));
+        Requests(Io::new(location, coding, None))
+    }
+
+    /// Reads a part of an object.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn get(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, StoreError> {
+        Ok(self.0.get(name, Some(range)).await?.map(|got| got.bytes))
+    }
+
+    /// Creates an object.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn create(&self, name: ObjectName, bytes: Bytes) -> Result<bool, StoreError> {
+        self.0.create(name, bytes).await
+    }
+
+    /// GETs that were sent twice, answers that asked for fewer requests, and requests that may be in flight now.
+    #[must_use]
+    pub fn traffic(&self) -> (u64, u64, u64) {
+        let traffic = self.0.traffic();
+        let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        (
+            load(&traffic.hedges),
+            load(&traffic.throttled),
+            traffic.limit(),
+        )
     }
 }
 

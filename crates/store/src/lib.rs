@@ -21,6 +21,7 @@
 
 pub mod protocol;
 
+mod cache_kind;
 mod cached;
 mod check;
 mod device;
@@ -36,16 +37,21 @@ mod opening;
 mod owner;
 mod place;
 mod probe;
+mod reads;
 mod snapshots;
+mod traffic;
 mod volume;
 
-pub use cached::{CacheError, CacheOptions, CachedDevice, Lag, LagClock, Salvaged};
+pub use cache_kind::CacheError;
+pub use cached::{CacheOptions, CachedDevice, Lag, LagClock, Salvaged};
 pub use check::{Checked, Finding, Swept};
 pub use device::{CheckpointError, Counters, StoreDevice};
 pub use driver::Failed;
 #[cfg(feature = "faults")]
 pub use fault::DeviceFault;
 pub use follow::Follower;
+#[cfg(feature = "faults")]
+pub use io::Requests;
 pub use io::StoreError;
 pub use keys::{KeyFile, KeyFileError};
 pub use object::{
@@ -55,6 +61,7 @@ pub use owner::{NoOwner, Owner, OwnerState};
 pub use place::{Access, Location, PlaceError, is_url};
 pub use probe::{ProbeOptions, ProbeReport, Rule, probe};
 pub use protocol::{ObjectName, Slot, SlotName, Term};
+pub use traffic::{Time, TrafficRules};
 pub use volume::{
     CreateOptions, Found, OpenError, OpenOptions, State, Usage, create, create_with, exists,
     kept_name,

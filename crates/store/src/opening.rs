@@ -250,7 +250,7 @@ impl Default for OpenOptions {
             take_over: false,
             patience: Duration::from_secs(20),
             store_timeout: None,
-            cache_bytes: 64 << 20,
+            cache_bytes: 128 << 20,
             keep_deleted: Duration::from_secs(600),
             flush_when_full: false,
             release_on_drop: false,

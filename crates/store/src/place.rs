@@ -5,6 +5,7 @@
 
 use crate::local::DirStore;
 use crate::object::VolumeId;
+use crate::traffic::{Time, Traffic, TrafficRules};
 use object_store::{ObjectStore, memory::InMemory, path::Path};
 use std::sync::{Arc, OnceLock};
 
@@ -54,6 +55,7 @@ pub struct Location {
     pub(crate) prefix: Path,
     /// The store, if it is a directory.
     pub(crate) directory: Option<DirStore>,
+    pub(crate) traffic: Arc<Traffic>,
     /// As it was given.
     pub url: String,
 }
@@ -114,6 +116,7 @@ impl Location {
             store,
             prefix,
             directory,
+            traffic: Traffic::new(),
             url: url.trim_end_matches('/').to_owned(),
         })
     }
@@ -125,8 +128,24 @@ impl Location {
             store,
             prefix: Path::from(prefix),
             directory: None,
+            traffic: Traffic::new(),
             url: url.to_owned(),
         }
+    }
+
+    /// The same place, whose requests are sent in a time of the caller's, under these rules.
+    #[must_use]
+    pub fn in_time(self, time: Arc<dyn Time>, rules: TrafficRules) -> Location {
+        Location {
+            traffic: Traffic::within(time, rules),
+            ..self
+        }
+    }
+
+    /// The store, and the prefix in it: for requests of one's own.
+    #[must_use]
+    pub fn client(&self) -> (Arc<dyn ObjectStore>, Path) {
+        (Arc::clone(&self.store), self.prefix.clone())
     }
 
     pub(crate) fn path(&self, name: &str) -> Path {

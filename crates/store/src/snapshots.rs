@@ -21,9 +21,10 @@ struct Session<'a> {
     io: &'a Io,
     /// The bytes of the list under the name that it gets.
     list: Option<Bytes>,
-    /// The ETag of the head that was read last, and the owner in it.
+    /// The ETag of the head that was read last, and the owner and the size in it.
     tag: Option<UpdateVersion>,
     owner: String,
+    blocks: u64,
 }
 
 impl Session<'_> {
@@ -36,7 +37,7 @@ impl Session<'_> {
                 let object = decode_head(&io.coding, &got.bytes);
                 let object = object.map_err(|why| io.damaged(ObjectName::Head, why))?;
                 self.tag = Some(got.version);
-                self.owner = object.owner;
+                (self.owner, self.blocks) = (object.owner, object.blocks);
                 Answer::Head(object.head)
             }
             Request::PutObject { name, .. } => {
@@ -57,6 +58,7 @@ impl Session<'_> {
                 let object = HeadObject {
                     head: to.clone(),
                     owner: self.owner.clone(),
+                    blocks: self.blocks,
                 };
                 let bytes = encode_head(&io.coding, &object);
                 outcome(io.put(ObjectName::Head, bytes, PutMode::Update(tag)).await)
@@ -86,6 +88,7 @@ impl Found {
             list: None,
             tag: None,
             owner: String::new(),
+            blocks: 0,
         };
         loop {
             let answer = runtime.block_on(session.execute(&request))?;

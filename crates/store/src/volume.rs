@@ -65,6 +65,8 @@ pub struct State {
     pub released: bool,
     /// The last writer, as far as it is known.
     pub owner: Option<Owner>,
+    /// Blocks of the disk now.
+    pub blocks: u64,
     /// The last slot that the published checkpoint has.
     pub checkpoint: Slot,
     /// Snapshots and pins of clones.
@@ -168,6 +170,7 @@ fn create_as(
     let head = HeadObject {
         head: Head::new(Nonce(random()?)),
         owner: String::new(),
+        blocks: 0,
     };
     if !block_on(io.create(ObjectName::Head, encode_head(&io.coding, &head)))? {
         return Err(OpenError::Exists(url));
@@ -256,6 +259,11 @@ impl Found {
         &self.object
     }
 
+    /// The size of the disk, where `head` has `grown`.
+    pub(crate) fn blocks(&self, grown: u64) -> u64 {
+        self.object.blocks.max(grown)
+    }
+
     pub(crate) fn url(&self) -> String {
         self.sources.own().location.url.clone()
     }
@@ -265,8 +273,13 @@ impl Found {
     /// # Errors
     /// The store's.
     pub fn state(&self) -> Result<State, OpenError> {
-        let (head, owner) = read_head(self.sources.own())?;
+        let HeadObject {
+            head,
+            owner,
+            blocks,
+        } = read_head(self.sources.own())?;
         Ok(State {
+            blocks: self.blocks(blocks),
             version: head.version.counter,
             term: head.claim.term,
             released: head.released,
@@ -300,7 +313,7 @@ impl Found {
         options: &OpenOptions,
         continues: &dyn Fn(Term) -> bool,
     ) -> Result<Before, OpenError> {
-        let (head, owner) = read_head(self.sources.own())?;
+        let HeadObject { head, owner, .. } = read_head(self.sources.own())?;
         let before = Before {
             released: head.released,
             continues: continues(head.open_term().unwrap_or_default()),
@@ -365,8 +378,7 @@ impl Found {
 
     /// The term that is open, or the last one that was.
     pub(crate) fn open_term(&self) -> Result<Option<Term>, OpenError> {
-        let (head, _) = read_head(self.sources.own())?;
-        Ok(head.open_term())
+        Ok(read_head(self.sources.own())?.head.open_term())
     }
 
     /// Looks at the volume as it is now, without a claim: its last acknowledged flush, or a later one.
@@ -374,11 +386,11 @@ impl Found {
     /// # Errors
     /// The store's; damage.
     pub fn look(&self, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
-        let (_, _, core) = read_history(&self.sources, self.object.base, options.keep_deleted)?;
+        let (head, core) = read_history(&self.sources, self.object.base, options.keep_deleted)?;
         let cache = Cache::shared(options.cache_bytes);
         StoreDevice::look(
             self.sources.clone(),
-            self.object.blocks,
+            self.blocks(head.blocks),
             core,
             cache,
             options,
@@ -390,17 +402,13 @@ impl Found {
     /// # Errors
     /// [`OpenError::NoSnapshot`]; the store's; damage.
     pub fn look_at(&self, name: &str, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
+        // A snapshot is no larger than the volume is now; what the volume gained since then is none of its file system's.
+        let blocks = self.state()?.blocks;
         let pin = self.snapshot(name)?;
         let loaded = load_root(&self.sources, pin.base, None)?;
         let core = Core::of(loaded, pin.base, options.keep_deleted);
         let cache = Cache::shared(options.cache_bytes);
-        StoreDevice::look(
-            self.sources.clone(),
-            self.object.blocks,
-            core,
-            cache,
-            options,
-        )
+        StoreDevice::look(self.sources.clone(), blocks, core, cache, options)
     }
 
     pub(crate) fn snapshot(&self, name: &str) -> Result<Pin, OpenError> {
@@ -419,8 +427,8 @@ impl Found {
     /// The store's; damage.
     pub fn usage(&self) -> Result<Usage, OpenError> {
         let keep = Duration::ZERO;
-        let (head, _, core) = read_history(&self.sources, self.object.base, keep)?;
-        Ok(core.usage(&head))
+        let (head, core) = read_history(&self.sources, self.object.base, keep)?;
+        Ok(core.usage(&head.head))
     }
 
     /// Makes a clone of a snapshot at another place: a writable volume that begins with what the snapshot has. The snapshot's
@@ -443,6 +451,7 @@ impl Found {
             (Some(_), None) => return Err(OpenError::KeyNeeded(location.url)),
             (None, Some(_)) => return Err(OpenError::NotEncrypted(self.url())),
         };
+        let blocks = self.state()?.blocks;
         let pin = self.snapshot(snapshot)?;
         if exists(&location, patience)? {
             return Err(OpenError::Exists(location.url));
@@ -463,7 +472,7 @@ impl Found {
         parents.extend(self.object.parents.iter().cloned());
         let object = VolumeObject {
             id,
-            blocks: self.object.blocks,
+            blocks,
             made: now(),
             parents,
             base: Some(pin.base),
@@ -491,7 +500,7 @@ impl Found {
     /// # Errors
     /// [`OpenError::SnapshotExists`], [`OpenError::NoCheckpoint`], the store's.
     pub fn make_snapshot(&self, name: &str) -> Result<Pin, OpenError> {
-        let (head, _) = read_head(self.sources.own())?;
+        let head = read_head(self.sources.own())?.head;
         if head.base.root.is_none() {
             return Err(OpenError::NoCheckpoint(self.url()));
         }

@@ -45,6 +45,12 @@ pub struct Trouble {
     pub stale_list: u64,
     /// Where no answer comes in time, the connection is reset: for callers whose deadlines are in real time.
     pub resets: bool,
+    /// A GET takes some seconds, though the next one would not.
+    pub slow: u64,
+    /// So many times as long as usual takes every request; 0 is once.
+    pub drag: u64,
+    /// More requests at a time than this are answered by 503; 0: no bound.
+    pub in_flight_most: u64,
     /// The store ignores conditions: no store for a volume.
     pub careless: bool,
 }
@@ -65,6 +71,9 @@ impl Trouble {
             cut: 10,
             stale_list: 500,
             resets: false,
+            slow: 0,
+            drag: 0,
+            in_flight_most: 0,
             careless: false,
         }
     }
@@ -104,6 +113,9 @@ struct Inner {
     /// What happened, in order: a hash of it tells whether two runs are the same.
     log: blake3::Hasher,
     requests: u64,
+    in_flight: u64,
+    /// Requests that got 503.
+    refused: u64,
 }
 
 /// An object store in virtual time. Clones are the same store.
@@ -158,6 +170,8 @@ impl SimStore {
             trouble,
             log: blake3::Hasher::new(),
             requests: 0,
+            in_flight: 0,
+            refused: 0,
         };
         SimStore {
             clock,
@@ -195,6 +209,12 @@ impl SimStore {
         self.lock().log.finalize().to_hex().to_string()
     }
 
+    /// Requests so far that were too many at a time.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.lock().refused
+    }
+
     /// Requests so far.
     #[must_use]
     pub fn requests(&self) -> u64 {
@@ -204,6 +224,7 @@ impl SimStore {
     fn fate(&self, changes: bool) -> Fate {
         let now = self.clock.now_us();
         let mut inner = self.lock();
+        let inner = &mut *inner;
         inner.requests += 1;
         let trouble = inner.trouble;
         let random = &mut inner.random;
@@ -215,6 +236,12 @@ impl SimStore {
             repeated: false,
             reset: false,
         };
+        let drag = trouble.drag.max(1);
+        fate.effect_us = fate.effect_us.map(|us| us * drag);
+        fate.answer_us = fate.answer_us.map(|us| us * drag);
+        if !changes && trouble.slow > 0 && random.permille(trouble.slow) {
+            fate.answer_us = Some(random.between(2 * SECOND, 4 * SECOND));
+        }
         let period = Random::new(now / (2 * SECOND)).permille(trouble.throttled);
         if period || random.permille(trouble.failed_before) {
             fate.effect_us = None;
@@ -241,6 +268,12 @@ impl SimStore {
         if fate.effect_us.is_some() && random.permille(trouble.late) {
             fate.effect_us = Some(random.between(SECOND, 60 * SECOND));
             fate.answer_us = fate.answer_us.filter(|_| !trouble.resets);
+        }
+        if trouble.in_flight_most > 0 && inner.in_flight > trouble.in_flight_most {
+            inner.refused += 1;
+            fate.effect_us = None;
+            fate.answer_us = Some(1_000);
+            fate.status = Some("503 Slow Down");
         }
         fate.reset = trouble.resets && fate.answer_us.is_none();
         if changes && fate.effect_us.is_some() && random.permille(trouble.twice) {
@@ -300,6 +333,7 @@ impl SimStore {
 
     /// Sends a change. It goes its way also if the caller no longer waits.
     async fn send(&self, location: &Path, change: Change) -> Result<PutResult> {
+        let _guest = Guest::new(self);
         let fate = self.fate(true);
         let (answer, heard) = oneshot::channel();
         let (store, path) = (self.clone(), location.clone());
@@ -381,6 +415,22 @@ impl SimStore {
     }
 }
 
+/// A request that waits for its answer.
+struct Guest<'a>(&'a SimStore);
+
+impl<'a> Guest<'a> {
+    fn new(store: &'a SimStore) -> Guest<'a> {
+        store.lock().in_flight += 1;
+        Guest(store)
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.0.lock().in_flight -= 1;
+    }
+}
+
 fn generic(what: &'static str) -> Error {
     Error::Generic {
         store: "SimStore",
@@ -434,6 +484,7 @@ impl ObjectStore for SimStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let _guest = Guest::new(self);
         let fate = self.fate(false);
         if fate.reset {
             self.clock.sleep(RESET_US).await;

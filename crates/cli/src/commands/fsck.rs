@@ -33,7 +33,10 @@ pub(crate) struct Args {
     /// Show progress also where standard error is no terminal
     #[arg(long)]
     progress: bool,
-    /// Image file or block device
+    /// The key file of an encrypted volume on an object store (by default STEADFAST_KEY_FILE)
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Image file, block device, or URL of a volume on an object store
     image: PathBuf,
 }
 
@@ -63,7 +66,7 @@ fn check(args: &Args) -> Result<Checked, Failure> {
         Access::Scan
     };
     let once = |repair| {
-        let device = volume::open_device(&args.image, access, None)?;
+        let device = volume::open_device_with_key(&args.image, access, args.key_file.as_deref())?;
         let meter = Meter::new(args.progress);
         volume::check(&args.image, device, repair, move |step, done, total| {
             meter.show(&format!("checking {step}"), done, total);
@@ -82,7 +85,7 @@ fn check(args: &Args) -> Result<Checked, Failure> {
 /// Whether a mount can use the volume as it is: it is clean, or its log can be replayed. Says so.
 fn needs_no_check(args: &Args) -> Result<bool, Failure> {
     let image = args.image.display();
-    let device = volume::open_device(&args.image, Access::Look, None)?;
+    let device = volume::open_device_with_key(&args.image, Access::Look, args.key_file.as_deref())?;
     let summary = volume::summary(&args.image, &device)?;
     let (state, why) = match (&summary.log, &summary.warning) {
         (LogState::Clean, None) => ("clean", "it was unmounted cleanly"),

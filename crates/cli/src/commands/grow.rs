@@ -1,18 +1,19 @@
 //! `steadfast grow`: makes a volume that is not mounted longer.
 //!
 //! An image file is lengthened first, durably; then the volume takes what the image or the
-//! device has. Both steps can be cut and started again. Nothing is touched before everything that can be
+//! device has. The disk of a volume on an object store is made larger first, too, by a swap of `head`. Both steps can be cut and started again. Nothing is touched before everything that can be
 //! wrong has been looked at.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use steadfast_block::BLOCK_SIZE;
 
 use crate::failure::Failure;
 use crate::progress::Meter;
-use crate::volume::{self, Access, LogState};
+use crate::volume::{self, Access, Device, LogState};
 use crate::{size, text};
 
 /// Bytes of a block.
@@ -20,7 +21,7 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// New size of the image file, such as 2T; without it the volume takes the size that the
+    /// New size of the image file, or of the volume on an object store, such as 2T; without it the volume takes the size that the
     /// image or the block device has now
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
@@ -30,21 +31,38 @@ pub(crate) struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Image file or block device
+    /// The key file of an encrypted volume on an object store (by default STEADFAST_KEY_FILE)
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Image file, block device, or URL of a volume on an object store
     image: PathBuf,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let image = &args.image;
-    let metadata = std::fs::metadata(image).map_err(|e| Failure::at(image, e))?;
-    let is_disk = metadata.file_type().is_block_device();
+    let url = volume::store::url(image);
+    let is_disk = match &url {
+        Some(_) => false,
+        None => {
+            let metadata = std::fs::metadata(image).map_err(|e| Failure::at(image, e))?;
+            metadata.file_type().is_block_device()
+        }
+    };
     if is_disk && args.size.is_some() {
         return Err(Failure::usage(format!(
             "{} is a block device, whose size is fixed: leave out --size",
             image.display()
         )));
     }
-    let mut device = volume::open_device(image, Access::Change, None)?;
+    let key_file = args.key_file.as_deref();
+    let disk = match &url {
+        Some(url) => Some(volume::store::open_to_grow(url, key_file)?),
+        None => None,
+    };
+    let mut device = match &disk {
+        Some(disk) => Device::Block(Arc::clone(disk) as _),
+        None => volume::open_device_with_key(image, Access::Change, key_file)?,
+    };
     let before = volume::summary(image, &device)?;
     if let LogState::Damaged(why) = &before.log {
         let advice = "run 'steadfast fsck --repair' first; nothing was changed";
@@ -65,17 +83,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             return refuse("the volume has", before.blocks, advice);
         }
         if blocks < there {
-            return refuse("the image has", there, "leave out --size to use all of it");
+            let what = if disk.is_some() {
+                "its disk has"
+            } else {
+                "the image has"
+            };
+            return refuse(what, there, "leave out --size to use all of it");
         }
-        let on_flash =
-            matches!(&device, volume::Device::Block(device) if device.snapshot().is_some());
-        if blocks > there && on_flash {
+        let on_flash = matches!(&device, Device::Block(device) if device.snapshot().is_some());
+        if blocks > there && on_flash && disk.is_none() {
             let advice = "make a larger one and copy its files; nothing was changed";
             let what = format!("is a disk in flash memory, which keeps its size: {advice}");
             return Err(Failure::at(image, what));
         }
-        if blocks > there {
-            device = volume::enlarge(image, device, blocks)?;
+        match &disk {
+            Some(disk) => disk.grow(blocks).map_err(|e| Failure::at(image, e))?,
+            None if blocks > there => device = volume::enlarge(image, device, blocks)?,
+            None => {}
         }
     }
     let meter = Meter::new(args.progress);
@@ -83,7 +107,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         meter.show("writing bitmaps", done, total);
     })?;
     drop(meter);
-    let now = volume::open_device(image, Access::Look, None)
+    if let Some(disk) = disk {
+        let released = disk.release();
+        released.map_err(|e| Failure::at(image, format!("grown; releasing the volume: {e}")))?;
+    }
+    let now = volume::open_device_with_key(image, Access::Look, key_file)
         .and_then(|device| volume::summary(image, &device))?;
     if args.json {
         text::print_json(&serde_json::json!({
@@ -106,7 +134,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         format!(
             "{}: the volume fills its {} of {has} already{replayed}",
             image.display(),
-            if is_disk { "device" } else { "image" }
+            match (is_disk, &url) {
+                (true, _) => "device",
+                (_, Some(_)) => "disk",
+                _ => "image",
+            }
         )
     } else {
         format!(

@@ -21,6 +21,9 @@ pub(crate) struct Args {
     /// Print what udev(7) keeps of a volume, as KEY=VALUE; reads the superblock alone, and locks nothing
     #[arg(long, conflicts_with = "json")]
     udev: bool,
+    /// The key file of an encrypted volume on an object store (by default STEADFAST_KEY_FILE)
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Image file, block device, URL of a volume on an object store, or a directory of a mounted volume
     #[arg(value_name = "IMAGE|DIR")]
     target: PathBuf,
@@ -59,15 +62,16 @@ struct Shown {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.udev {
-        text::print(&udev(&args.target)?)?;
+        text::print(&udev(&args.target, args.key_file.as_deref())?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let key_file = args.key_file.as_deref();
     if volume::store::url(&args.target).is_some() {
         let mounts = mountinfo::mounts().unwrap_or_default();
         let mount = mounts
             .into_iter()
             .find(|m| m.is_ours() && m.source == args.target);
-        let shown = gather(args.target.clone(), mount.map(|m| m.mount_point))?;
+        let shown = gather(args.target.clone(), mount.map(|m| m.mount_point), key_file)?;
         return show(args, &shown);
     }
     let metadata = std::fs::metadata(&args.target).map_err(|e| match e.kind() {
@@ -92,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .find(|m| m.is_ours() && m.source == image);
         (image, mount.map(|m| m.mount_point))
     };
-    show(args, &gather(image, mounted_at)?)
+    show(args, &gather(image, mounted_at, key_file)?)
 }
 
 fn show(args: &Args, shown: &Shown) -> Result<ExitCode, Failure> {
@@ -106,8 +110,8 @@ fn show(args: &Args, shown: &Shown) -> Result<ExitCode, Failure> {
 
 /// The properties under which udev and systemd know a file system. A device that has only the copy of the superblock
 /// at its end holds something else by now.
-fn udev(image: &Path) -> Result<String, Failure> {
-    let device = volume::open_device(image, Access::Peek, None)?;
+fn udev(image: &Path, key_file: Option<&Path>) -> Result<String, Failure> {
+    let device = volume::open_device_with_key(image, Access::Peek, key_file)?;
     let identity = volume::identity(image, &device)?;
     let uuid = text::uuid(&identity.uuid);
     let mut lines = vec![
@@ -152,9 +156,13 @@ fn encoded(label: &str) -> String {
     label.chars().map(encode).collect()
 }
 
-fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure> {
+fn gather(
+    image: PathBuf,
+    mounted_at: Option<PathBuf>,
+    key_file: Option<&Path>,
+) -> Result<Shown, Failure> {
     const BLOCK: u64 = BLOCK_SIZE as u64;
-    let (summary, in_use) = look(&image)?;
+    let (summary, in_use) = look(&image, key_file)?;
     let space = mounted_at.as_deref().map(rustix::fs::statvfs);
     let dead = matches!(space, Some(Err(rustix::io::Errno::NOTCONN)));
     let space = space.and_then(Result::ok);
@@ -220,10 +228,10 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
 }
 
 /// Reads what the volume says of itself, and whether it is open for writing.
-fn look(image: &Path) -> Result<(Summary, bool), Failure> {
-    match volume::open_device(image, Access::Look, None) {
+fn look(image: &Path, key_file: Option<&Path>) -> Result<(Summary, bool), Failure> {
+    match volume::open_device_with_key(image, Access::Look, key_file) {
         Ok(device) => Ok((volume::summary(image, &device)?, false)),
-        Err(first) => match volume::open_device(image, Access::Peek, None) {
+        Err(first) => match volume::open_device_with_key(image, Access::Peek, key_file) {
             Ok(device) => Ok((volume::summary(image, &device)?, true)),
             Err(_) => Err(first),
         },

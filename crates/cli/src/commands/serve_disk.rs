@@ -44,6 +44,9 @@ after 5 seconds (ENOSPC).
 With --fuse DIR, the disk is the file 'disk' in that directory: losetup makes a block device of it, fsync flushes it, and a punched \
 hole is a trim. Only the user who mounts it may use it.
 
+The disk of a volume on an object store is served the same ways; it flushes by itself when 256 MiB were written without a flush. With \
+-o cache=FILE,flush=cache a flush is durable on the cache device first; with -o cache=FILE alone, what was read stays there.
+
 NBD has no passwords. On an address that others can reach, use TLS; nbdkit takes -- --tls=require --tls-certificates=DIR.";
 
 #[derive(Debug, clap::Args)]
@@ -85,7 +88,11 @@ pub(crate) struct Args {
     #[cfg(feature = "trial")]
     #[command(flatten)]
     trial: TrialArgs,
-    /// Flash image, made by 'steadfast ftl format'; or, with --fuse, the URL of a volume on an object store
+    /// For a volume on an object store, as of 'steadfast mount': take_over, store_timeout, endpoint, key_file, cache, flush, lag,
+    /// lag_size, cache_size, discard_cache
+    #[arg(short = 'o', value_name = "OPTION,...")]
+    options: Vec<String>,
+    /// Flash image, made by 'steadfast ftl format'; or the URL of a volume on an object store
     image: PathBuf,
     /// Further options for nbdkit, such as filters or TLS
     #[arg(last = true, value_name = "NBDKIT-OPTION", conflicts_with = "fuse")]
@@ -130,6 +137,11 @@ struct Announced {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(url) = crate::volume::store::url(&args.image) {
         return store::run(args, &url);
+    }
+    if !args.options.is_empty() {
+        return Err(Failure::usage(
+            "-o: these options are for the URL of a volume on an object store",
+        ));
     }
     let image = args.image.canonicalize().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => absent(&args.image),
@@ -176,6 +188,18 @@ fn judge(record: &Path, image: &Path) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
+/// Where clients come.
+fn place(args: &Args) -> Result<nbd::Place, Failure> {
+    match (&args.socket, args.listen) {
+        (Some(path), _) => nbd::Place::socket(path),
+        (None, Some(address)) if address.port() == 0 => Err(Failure::usage(format!(
+            "--listen {address}: name a port, or serve at a Unix socket (--socket)"
+        ))),
+        (None, Some(address)) => Ok(nbd::Place::Address(address)),
+        (None, None) => Ok(nbd::Place::Address(nbd::DEFAULT)),
+    }
+}
+
 fn run_nbd(args: &Args, image: &Path, settings: Settings) -> Result<ExitCode, Failure> {
     // Looked at here, so that what is wrong with it is said in our words, before nbdkit starts.
     let disk = patiently(image, || Disk::open_read_only(image))?;
@@ -189,16 +213,7 @@ fn run_nbd(args: &Args, image: &Path, settings: Settings) -> Result<ExitCode, Fa
         full: settings.full.to_string(),
         read_only: settings.read_only,
     };
-    let place = match (&args.socket, args.listen) {
-        (Some(path), _) => nbd::Place::socket(path)?,
-        (None, Some(address)) if address.port() == 0 => {
-            return Err(Failure::usage(format!(
-                "--listen {address}: name a port, or serve at a Unix socket (--socket)"
-            )));
-        }
-        (None, Some(address)) => nbd::Place::Address(address),
-        (None, None) => nbd::Place::Address(nbd::DEFAULT),
-    };
+    let place = place(args)?;
     let announced = announced(&place);
     drop(disk);
     let options = nbd::Options {
@@ -206,7 +221,7 @@ fn run_nbd(args: &Args, image: &Path, settings: Settings) -> Result<ExitCode, Fa
         threads: args.threads,
         more: &args.nbdkit,
     };
-    nbd::serve(image, &place, settings, &options, || {
+    nbd::serve(image, &place, settings, &options, |_| {
         announce(&announced, args.json, &place.clients())
     })
 }

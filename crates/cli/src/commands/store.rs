@@ -383,7 +383,7 @@ fn gather(place: &Where) -> Result<Shown, Failure> {
             false => "store",
         },
         unit_bytes: u64::from(object.features.unit_blocks) * steadfast_block::BLOCK_SIZE as u64,
-        volume_bytes: object.blocks * steadfast_block::BLOCK_SIZE as u64,
+        volume_bytes: state.blocks * steadfast_block::BLOCK_SIZE as u64,
         made_unix_seconds: object.made,
         parents: object.parents.iter().map(|p| p.url.clone()).collect(),
         state: word,

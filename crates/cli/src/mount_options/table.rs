@@ -198,10 +198,11 @@ in the environment names.",
             o.volume.cache_bytes = bytes;
             Ok(())
         })],
-        help: "a size: memory for clean cached blocks, 1M at least (default 64M); a path: the cache device or file of flush=cache",
+        help: "a size: memory for clean cached blocks, 1M at least (default 64M); a path: the cache device or file of a volume on an object store",
         manual: "A size is the memory for clean cached blocks.
-A path, with a slash in it, is a cache device or file for a volume on an object store; see
-.BR flush .
+A path, with a slash in it, is a cache device or file for a volume on an object store: what was read stays there over restarts, and with
+.B flush=cache
+flushes are durable there first.
 A file that is not there is made, of 1 GiB or of the size that
 .B cache_size
 says.
@@ -270,7 +271,7 @@ So this is the most that is lost with the machine, and a machine that was depose
             o.store.cache_size = Some(size::parse(text)?);
             Ok(())
         })],
-        help: "with flush=cache: the size of a cache file that is made, 64M at least (default 1G)",
+        help: "with cache=FILE: the size of a cache file that is made, 64M at least (default 1G)",
         manual: "",
     },
     Row {

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_block::{BLOCK_SIZE, BlockDevice, Direct, FileDevice, FileOptions};
 use steadfast_store::{
     Access as StoreAccess, CacheOptions, Follower, Found, KeyFile, LagClock, Location, OpenError,
     OpenOptions, PlaceError, ProbeOptions, StoreDevice,
@@ -16,11 +15,6 @@ use crate::size;
 
 /// How long a store may take to answer while a command begins.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Bytes of a cache file that is made, unless the option 'cache_size' says so.
-const CACHE_FILE_BYTES: u64 = 1 << 30;
-/// A cache has this many bytes at least: then its epochs are as large as a volume needs.
-const CACHE_BYTES_LEAST: u64 = 64 << 20;
 
 /// How a mount tries a store.
 const SHORT_TRIAL: ProbeOptions = ProbeOptions {
@@ -56,15 +50,10 @@ pub(crate) struct Wishes {
 
 impl Wishes {
     /// Refuses options that need one another.
-    fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         let why = match (&self.cache, self.flush_cache) {
-            (Some(_), false) => {
-                "the option 'cache=FILE' needs 'flush=cache': under 'flush=store' no flush waits on a cache"
-            }
             (None, true) => "the option 'flush=cache' needs a cache device or file: 'cache=FILE'",
-            (None, false)
-                if self.discard_cache || self.lag.is_some() || self.lag_bytes.is_some() =>
-            {
+            (_, false) if self.discard_cache || self.lag.is_some() || self.lag_bytes.is_some() => {
                 "the options 'lag', 'lag_size' and 'discard_cache' need 'cache=FILE,flush=cache'"
             }
             _ => return Ok(()),
@@ -127,10 +116,15 @@ pub(crate) fn key_file(path: &Path) -> Result<KeyFile, Failure> {
     KeyFile::read(path).map_err(|e| Failure::new(e.to_string()))
 }
 
+/// The key file that the environment names.
+pub(crate) fn key_file_variable() -> Option<PathBuf> {
+    let name = std::env::var_os(KEY_FILE_VARIABLE).filter(|name| !name.is_empty());
+    name.map(PathBuf::from)
+}
+
 /// The key file that an option names, or the environment.
 pub(crate) fn key_file_of(option: Option<&Path>) -> Result<Option<KeyFile>, Failure> {
-    let variable = std::env::var_os(KEY_FILE_VARIABLE).filter(|name| !name.is_empty());
-    let path = option.map(Path::to_owned).or(variable.map(PathBuf::from));
+    let path = option.map(Path::to_owned).or_else(key_file_variable);
     path.map(|path| key_file(&path)).transpose()
 }
 
@@ -169,7 +163,15 @@ pub(crate) fn open_disk(
     access: Access,
     options: &OpenOptions,
 ) -> Result<StoreDevice, Failure> {
-    let found = find(&url.url, &options.access)?;
+    open_found(&find(&url.url, &options.access)?, url, access, options)
+}
+
+fn open_found(
+    found: &Found,
+    url: &Url,
+    access: Access,
+    options: &OpenOptions,
+) -> Result<StoreDevice, Failure> {
     let opened = match (&url.snapshot, access) {
         (Some(name), Access::Change) => {
             let why = format!(
@@ -187,27 +189,7 @@ pub(crate) fn open_disk(
 
 /// The cache that the options name. A file that is not there is made.
 pub(crate) fn cache_options(path: &Path, wishes: &Wishes) -> Result<CacheOptions, Failure> {
-    let device = if path.exists() {
-        let options = FileOptions {
-            direct: Direct::Prefer,
-            ..FileOptions::default()
-        };
-        FileDevice::open(path, &options)
-    } else {
-        let bytes = wishes.cache_size.unwrap_or(CACHE_FILE_BYTES);
-        FileDevice::create(path, bytes / BLOCK_SIZE as u64, false)
-    };
-    let device = device.map_err(|e| Failure::at(path, format!("the cache: {e}")))?;
-    if device.geometry().blocks * (BLOCK_SIZE as u64) < CACHE_BYTES_LEAST {
-        return Err(Failure::at(
-            path,
-            format!(
-                "the cache is too small: {} is the least",
-                size::show(CACHE_BYTES_LEAST)
-            ),
-        ));
-    }
-    let mut options = CacheOptions::new(Arc::new(device), &path.to_string_lossy());
+    let mut options = CacheOptions::open(path, wishes.cache_size).map_err(failure)?;
     options.lag = wishes.lag.unwrap_or(options.lag);
     options.lag_bytes = wishes.lag_bytes.unwrap_or(options.lag_bytes);
     options.discard = wishes.discard_cache;
@@ -230,6 +212,22 @@ fn open_cached(url: &Url, path: &Path, wishes: &Wishes) -> Result<Device, Failur
             size::show(lag.bytes)
         ));
     }
+    Ok(Device::Block(Arc::new(device)))
+}
+
+/// Opens a volume whose reads are kept on a cache.
+fn open_keeping_reads(
+    url: &Url,
+    access: Access,
+    path: &Path,
+    wishes: &Wishes,
+) -> Result<Device, Failure> {
+    let options = options(wishes)?;
+    let found = find(&url.url, &options.access)?;
+    found
+        .keep_reads(&cache_options(path, wishes)?)
+        .map_err(failure)?;
+    let device = open_found(&found, url, access, &options)?;
     Ok(Device::Block(Arc::new(device)))
 }
 
@@ -259,11 +257,11 @@ pub(crate) fn follow(
 }
 
 pub(super) fn open(url: &Url, access: Access, wishes: &Wishes) -> Result<Device, Unopened> {
-    let cache = wishes.cache.as_deref();
-    let cache = cache.filter(|_| access == Access::Change && url.snapshot.is_none());
-    let opened = match cache {
-        Some(cache) => open_cached(url, cache, wishes),
-        None => options(wishes)
+    let writes = access == Access::Change && url.snapshot.is_none();
+    let opened = match &wishes.cache {
+        Some(cache) if wishes.flush_cache && writes => open_cached(url, cache, wishes),
+        Some(cache) if !wishes.flush_cache => open_keeping_reads(url, access, cache, wishes),
+        _ => options(wishes)
             .and_then(|options| open_disk(url, access, &options))
             .map(|device| Device::Block(Arc::new(device))),
     };
@@ -274,8 +272,33 @@ pub(super) fn open(url: &Url, access: Access, wishes: &Wishes) -> Result<Device,
     }
 }
 
+/// Opens a volume with the key file that an option names, or the environment.
+pub(super) fn open_with_key(
+    url: &Url,
+    access: Access,
+    key_file: Option<&Path>,
+) -> Result<Device, Failure> {
+    let wishes = Wishes {
+        key_file: key_file.map(Path::to_owned),
+        ..Wishes::default()
+    };
+    open(url, access, &wishes).map_err(Unopened::failure)
+}
+
+/// Opens the disk of a volume that is not mounted, to make it larger.
+pub(crate) fn open_to_grow(
+    url: &Url,
+    key_file: Option<&Path>,
+) -> Result<Arc<StoreDevice>, Failure> {
+    let wishes = Wishes {
+        key_file: key_file.map(Path::to_owned),
+        ..Wishes::default()
+    };
+    open_disk(url, Access::Change, &options(&wishes)?).map(Arc::new)
+}
+
 /// A short trial: the endpoint may be another than the one that mkfs tried.
-fn try_store(url: &Url, wishes: &Wishes) -> Result<(), Failure> {
+pub(crate) fn try_store(url: &Url, wishes: &Wishes) -> Result<(), Failure> {
     let place = location(&url.url, wishes.endpoint.as_deref())?;
     if !steadfast_store::exists(&place, PATIENCE).map_err(failure)? {
         return Err(failure(OpenError::Absent(url.url.clone())));
@@ -298,9 +321,7 @@ pub(crate) fn open_for_mount(
     if access == Access::Change && url.snapshot.is_none() {
         try_store(url, wishes)?;
     }
-    open(url, access, wishes).map_err(|unopened| match unopened {
-        Unopened::InUse(failure) | Unopened::Failed(failure) => failure,
-    })
+    open(url, access, wishes).map_err(Unopened::failure)
 }
 
 #[cfg(test)]

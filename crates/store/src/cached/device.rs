@@ -1,9 +1,10 @@
 //! The disk over a cache and the store.
 
-use super::contents::{Contents, overlay};
-use super::log::{CacheError, Log, Recovered};
+use super::contents::{Contents, Look, overlay};
+use super::log::{Log, Recovered};
 use super::stage::{Bounds, Stage, Staged};
 use super::{CacheOptions, LagClock};
+use crate::cache_kind::CacheError;
 use crate::device::{CheckpointError, Counters, StoreDevice, relock};
 use crate::driver::Failed;
 use crate::fault::DeviceFault;
@@ -29,6 +30,9 @@ pub struct Lag {
     /// The age of the oldest, in milliseconds.
     pub age_ms: u64,
 }
+
+/// Blocks that are looked at for one run.
+const RUN_MOST: u64 = 1 << 14;
 
 struct State {
     /// What was written since the last flush, and how many writes that were.
@@ -61,7 +65,6 @@ struct Shared {
     flushing: Mutex<()>,
     bounds: Bounds,
     clock: LagClock,
-    blocks: u64,
     epoch_blocks: u64,
     name: String,
     flush_when_full: bool,
@@ -100,6 +103,10 @@ impl Shared {
     fn wait_ms<'a>(&self, state: MutexGuard<'a, State>, ms: u64) -> MutexGuard<'a, State> {
         let waited = self.changed.wait_timeout(state, self.clock.sleep(ms));
         waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn blocks(&self) -> u64 {
+        self.disk.geometry().blocks
     }
 
     fn has(&self, fault: DeviceFault) -> bool {
@@ -294,6 +301,41 @@ impl Shared {
             .try_for_each(|(at, range)| self.disk.read(BlockNo(at), &mut buf[range]))
     }
 
+    /// The run of blocks from `first` on that all have contents, or all have none.
+    fn run(&self, first: u64, count: u64) -> steadfast_block::Result<(u64, bool)> {
+        // A part at a time: the answer may be short.
+        let end = first + count.min(RUN_MOST);
+        let looks: Vec<Option<bool>> = {
+            let state = self.lock();
+            let newest_first = [&state.open, &state.closing, &state.ready, &state.handing];
+            let above = |block| {
+                let looks = newest_first.iter().map(|epoch| epoch.look(block));
+                let found = looks.into_iter().find(|look| *look != Look::Untouched)?;
+                Some(found != Look::Hole)
+            };
+            (first..end).map(above).collect()
+        };
+        // What the disk below says, up to which block.
+        let (mut below, mut until) = (false, first);
+        let mut run: Option<bool> = None;
+        for (block, above) in (first..end).zip(looks) {
+            let has = match above {
+                Some(has) => has,
+                None => {
+                    if block >= until {
+                        let (blocks, mapped) = self.disk.run(BlockNo(block), end - block)?;
+                        (below, until) = (mapped, block + blocks.max(1));
+                    }
+                    below
+                }
+            };
+            if *run.get_or_insert(has) != has {
+                return Ok((block - first, !has));
+            }
+        }
+        Ok((end - first, run.unwrap_or(false)))
+    }
+
     /// The state, with room for so many writes in the epoch.
     fn admit(&self, count: u64) -> Result<MutexGuard<'_, State>, Refused> {
         let state = self.lock();
@@ -341,7 +383,6 @@ impl CachedDevice {
         }
         stage.are_overdue();
         let shared = Arc::new(Shared {
-            blocks: disk.geometry().blocks,
             epoch_blocks: log.flush_blocks(),
             disk,
             log: Mutex::new(log),
@@ -399,6 +440,15 @@ impl CachedDevice {
         self.shared.disk.counters()
     }
 
+    /// The run of blocks from `at` on, `count` at most, that all have contents, or all have none; as of [`StoreDevice::run`].
+    ///
+    /// # Errors
+    /// As of [`StoreDevice::run`].
+    pub fn run(&self, at: BlockNo, count: u64) -> steadfast_block::Result<(u64, bool)> {
+        check_count(DeviceOp::Read, at, count, self.shared.blocks())?;
+        self.shared.run(at.0, count)
+    }
+
     /// How far the store is behind now.
     #[must_use]
     pub fn lag(&self) -> Lag {
@@ -453,7 +503,7 @@ impl CachedDevice {
     }
 
     fn flush_error(&self, error: &str) -> DeviceError {
-        CachedDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, error)
+        CachedDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks(), error)
     }
 
     fn refused(&self, op: DeviceOp, at: BlockNo, count: u64, why: Refused) -> DeviceError {
@@ -496,7 +546,7 @@ impl BlockDevice for CachedDevice {
     }
 
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> steadfast_block::Result<()> {
-        check_range(DeviceOp::Read, at, buf.len(), self.shared.blocks)?;
+        check_range(DeviceOp::Read, at, buf.len(), self.shared.blocks())?;
         self.shared.read(at, buf)
     }
 
@@ -511,7 +561,7 @@ impl BlockDevice for CachedDevice {
         }
         let mut count = 0;
         for (at, segments) in writes {
-            count += check_segments(*at, segments, self.shared.blocks)?;
+            count += check_segments(*at, segments, self.shared.blocks())?;
         }
         let Some((first, _)) = writes.first().filter(|_| count > 0) else {
             return Ok(());
@@ -539,7 +589,7 @@ impl BlockDevice for CachedDevice {
         if self.is_released() {
             return Err(DeviceError::ReadOnly { op });
         }
-        check_count(op, at, count, self.shared.blocks)?;
+        check_count(op, at, count, self.shared.blocks())?;
         if count == 0 {
             return Ok(());
         }

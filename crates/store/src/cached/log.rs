@@ -16,20 +16,20 @@
 //! The header says under which *term* the records continue the volume's history. It moves to the term of this
 //! machine's next ownership before that is opened ([`Log::adopt`]), so a machine that dies in between finds either.
 
+use crate::cache_kind::{CacheError, LOG_MAGIC, LOOKED_AT, is_reads};
 use crate::fault::DeviceFault;
 use crate::object::{
     Bad, CellKind, Coding, ENVELOPE, Entry, Epoch, Features, Keys, SlotBody, VolumeId, cell_offset,
     decode_slot, encode_epoch, push_cell, read_cell,
 };
-use crate::place::{PlaceError, random_volume};
+use crate::place::random_volume;
 use crate::protocol::{ObjectName, Slot, SlotName, Term};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
-use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError};
+use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 
 use super::contents::Contents;
 
-const HEADER_MAGIC: [u8; 8] = *b"SFCACHE\x01";
 const RECORD_MAGIC: [u8; 8] = *b"SFFLUSH\x01";
 /// The first block of the ring.
 const RING: u64 = 2;
@@ -41,68 +41,11 @@ pub(crate) const RING_MIN: u64 = 64;
 const FLUSH_SHARE: u64 = 4;
 /// And so many blocks: 64 MiB.
 const FLUSH_MOST: u64 = 1 << 14;
+/// A new cache of so many blocks, 256 MiB, is shared by log and reads; the log then has so many at most, 512 MiB.
+const SHARED_FROM: u64 = 1 << 16;
+const LOG_MOST: u64 = 1 << 17;
 /// Of a record, beside blocks: tables, headers of cells.
 const OVERHEAD_PERCENT: u64 = 4;
-/// Blocks at the front of a device that must be zeros before it is taken for a new cache.
-const LOOKED_AT: u64 = 32;
-
-/// Why a cache cannot be used.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum CacheError {
-    /// It cannot be read or written.
-    #[error("{0}")]
-    Device(#[from] DeviceError),
-    /// Too small.
-    #[error("has {blocks} blocks, {least} are needed")]
-    Small {
-        /// Its blocks.
-        blocks: u64,
-        /// The least.
-        least: u64,
-    },
-    /// It holds something.
-    #[error(
-        "holds other data than a cache; if that is not needed, write zeros to its first 128 KiB ('wipefs -a', 'dd')"
-    )]
-    Foreign,
-    /// It is another volume's.
-    #[error("is a cache of the volume {0}: unmount that one, or use another cache")]
-    OtherVolume(VolumeId),
-    /// A newer program wrote it.
-    #[error("has format version {0}, this program knows 1: use a newer program")]
-    Version(u32),
-    /// It has another size than when it was made.
-    #[error("has {has} blocks, and had {had} when it was made: it was cut, or copied")]
-    Resized {
-        /// Blocks now.
-        has: u64,
-        /// Blocks then.
-        had: u64,
-    },
-    /// A record that was durable is not there.
-    #[error(
-        "is damaged: flush {number} is missing or fails its checks ({why}), though a later one was written; \
-         'steadfast store salvage --force' makes a clone with the flushes before it"
-    )]
-    Damaged {
-        /// The flush.
-        number: u64,
-        /// What is wrong.
-        why: String,
-    },
-    /// A flush is larger than what a record takes.
-    #[error("has no room for a flush of {0} blocks")]
-    Large(u64),
-    /// This machine.
-    #[error("{0}")]
-    Random(String),
-}
-
-impl From<PlaceError> for CacheError {
-    fn from(error: PlaceError) -> CacheError {
-        CacheError::Random(error.to_string())
-    }
-}
 
 /// What a cache says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +55,8 @@ pub(super) struct Header {
     id: VolumeId,
     generation: u64,
     ring: u64,
+    /// Blocks of the device; what is behind the ring is a cache of reads. 0: of an older cache, which has none.
+    device: u64,
     /// Where the oldest record is, and its number.
     tail: u64,
     first: u64,
@@ -130,7 +75,7 @@ impl Header {
             block[at..at + bytes.len()].copy_from_slice(bytes);
             at += bytes.len();
         };
-        put(&HEADER_MAGIC);
+        put(&LOG_MAGIC);
         put(&1u64.to_le_bytes());
         put(&self.volume.0);
         put(&self.id.0);
@@ -142,6 +87,7 @@ impl Header {
             self.term.0,
             self.before.0,
             self.stored.0,
+            self.device,
         ] {
             put(&number.to_le_bytes());
         }
@@ -152,7 +98,7 @@ impl Header {
 
     fn decode(block: &Block) -> Result<Option<Header>, CacheError> {
         let hash = blake3::hash(&block[..BLOCK_SIZE - 32]);
-        if block[..8] != HEADER_MAGIC || block[BLOCK_SIZE - 32..] != *hash.as_bytes() {
+        if block[..8] != LOG_MAGIC || block[BLOCK_SIZE - 32..] != *hash.as_bytes() {
             return Ok(None);
         }
         let number = |i: usize| u64_at(block, 48 + i * 8);
@@ -170,6 +116,7 @@ impl Header {
             term: Term(number(4)),
             before: Term(number(5)),
             stored: Slot(number(6)),
+            device: number(7),
         };
         header.volume.0.copy_from_slice(&block[16..32]);
         header.id.0.copy_from_slice(&block[32..48]);
@@ -190,6 +137,14 @@ pub(super) struct Recovered {
     pub(super) contents: Contents,
     /// Where its record ends.
     pub(super) end: u64,
+}
+
+/// Blocks of a new cache that its log gets, of so many.
+fn log_blocks(blocks: u64) -> u64 {
+    match blocks < SHARED_FROM {
+        true => blocks,
+        false => (blocks / 2).min(LOG_MOST),
+    }
 }
 
 /// See the module's header.
@@ -280,6 +235,9 @@ impl Log {
             .flatten()
             .max_by_key(|header| header.generation);
         let Some(header) = newest else {
+            if is_reads(&first) {
+                return Err(CacheError::OfReads);
+            }
             return match first.iter().all(|byte| *byte == 0) {
                 true => Ok(OnDevice::New),
                 false => Err(CacheError::Foreign),
@@ -288,8 +246,9 @@ impl Log {
         if header.volume != volume {
             return Err(CacheError::OtherVolume(header.volume));
         }
-        if header.ring != blocks - RING {
-            let had = header.ring.saturating_add(RING);
+        let log = header.ring.saturating_add(RING);
+        let had = header.device.max(log);
+        if had != blocks || log > blocks {
             return Err(CacheError::Resized { has: blocks, had });
         }
         let mut log = Log {
@@ -318,7 +277,8 @@ impl Log {
             volume,
             id,
             generation: 0,
-            ring: device.geometry().blocks.saturating_sub(RING),
+            ring: log_blocks(device.geometry().blocks).saturating_sub(RING),
+            device: device.geometry().blocks,
             tail: 0,
             first: 1,
             term: Term(0),
@@ -336,6 +296,12 @@ impl Log {
         };
         log.write_header()?;
         Ok(log)
+    }
+
+    /// Where the cache of reads is on the device, if there is room for one.
+    pub(super) fn behind(&self) -> Option<std::ops::Range<u64>> {
+        let first = RING + self.header.ring;
+        (first < self.header.device).then_some(first..self.header.device)
     }
 
     pub(super) fn header(&self) -> &Header {

@@ -27,21 +27,25 @@ mod clock;
 mod contents;
 mod device;
 mod log;
+mod part;
 mod salvage;
 mod stage;
 
 pub use clock::LagClock;
 pub use device::{CachedDevice, Lag};
-pub use log::CacheError;
 pub use salvage::Salvaged;
 
+use crate::cache_kind::CacheError;
 use crate::opening::{OpenError, OpenOptions};
 use crate::protocol::{Slot, Tail, TailVerdict, Term};
+use crate::reads::Reads;
 use crate::volume::Found;
 use log::{Log, OnDevice, Recovered};
+use part::Part;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use steadfast_block::{BLOCK_SIZE, BlockDevice};
+use steadfast_block::{BLOCK_SIZE, BlockDevice, Direct, FileDevice, FileOptions};
 
 /// Blocks of the epoch in which a log is sent again: what the lag allows, and what is on its way.
 const RESEND_BLOCKS: u64 = 1 << 17;
@@ -50,6 +54,11 @@ const LAG_BLOCKS_MOST: u64 = 1 << 16;
 /// Flushes wait at most so long for others that share a request, and at most this part of the lag (its reciprocal).
 const GROUP_MS: u64 = 250;
 const GROUP_SHARE: u64 = 20;
+
+/// Bytes of a cache file that is made.
+const FILE_BYTES: u64 = 1 << 30;
+/// Blocks of a cache device or file, at least: 64 MiB. Then the epochs of its log are as large as a volume needs.
+const BLOCKS_LEAST: u64 = 1 << 14;
 
 /// A cache, and how far the store may be behind.
 #[derive(Clone)]
@@ -92,6 +101,35 @@ impl CacheOptions {
         }
     }
 
+    /// The cache device or file at a path. A file that is not there is made, with so many bytes or 1 GiB.
+    ///
+    /// # Errors
+    /// [`OpenError::Cache`]: it cannot be opened or made, or is too small.
+    pub fn open(path: &Path, bytes: Option<u64>) -> Result<CacheOptions, OpenError> {
+        let name = path.to_string_lossy();
+        let bad = |source: CacheError| OpenError::Cache {
+            name: name.to_string(),
+            source: Box::new(source),
+        };
+        let device = if path.exists() {
+            let options = FileOptions {
+                direct: Direct::Prefer,
+                ..FileOptions::default()
+            };
+            FileDevice::open(path, &options)
+        } else {
+            let bytes = bytes.unwrap_or(FILE_BYTES);
+            FileDevice::create(path, bytes / BLOCK_SIZE as u64, false)
+        };
+        let device = device.map_err(|error| bad(error.into()))?;
+        let blocks = device.geometry().blocks;
+        if blocks < BLOCKS_LEAST {
+            let least = BLOCKS_LEAST;
+            return Err(bad(CacheError::Small { blocks, least }));
+        }
+        Ok(CacheOptions::new(Arc::new(device), &name))
+    }
+
     fn bounds(&self) -> stage::Bounds {
         let lag_ms = self.lag.as_millis() as u64;
         stage::Bounds {
@@ -120,6 +158,10 @@ impl Found {
             source: Box::new(source),
         };
         let (mut log, flushes) = self.read_cache(cache, options, true).map_err(bad)?;
+        if let Some(behind) = log.behind() {
+            let part = Part::new(&cache.device, behind);
+            self.attach_reads(Arc::new(part), true).map_err(bad)?;
+        }
         let continues = |last| verdict(&log, last, Slot(u64::MAX), options) != TailVerdict::Salvage;
         let before = self.may_open(options, &continues)?;
         // Another machine may be deposed by the attempt only if this one can go on.
@@ -144,6 +186,23 @@ impl Found {
         self.keep_what_was(&disk, before.released, last)?;
         log.clear().map_err(bad)?;
         CachedDevice::new(disk, log, Vec::new(), cache, options)
+    }
+
+    /// Keeps what is read of the volume on a cache, over restarts: for a volume whose flushes go to the store.
+    ///
+    /// # Errors
+    /// [`OpenError::Cache`]: it is another volume's, holds flushes or other data, is too small, or fails.
+    pub fn keep_reads(&self, cache: &CacheOptions) -> Result<(), OpenError> {
+        let kept = self.attach_reads(Arc::clone(&cache.device), false);
+        kept.map_err(|source| OpenError::Cache {
+            name: cache.name.clone(),
+            source: Box::new(source),
+        })
+    }
+
+    fn attach_reads(&self, device: Arc<dyn BlockDevice>, ours: bool) -> Result<(), CacheError> {
+        self.sources.keep(&Reads::open(device, self.id(), ours)?);
+        Ok(())
     }
 
     fn read_cache(

@@ -53,6 +53,10 @@ impl Cache {
         Some(held.clone())
     }
 
+    pub(super) fn most(&self) -> u64 {
+        self.most
+    }
+
     pub(super) fn has(&self, key: &Key) -> bool {
         self.cells.contains_key(key)
     }

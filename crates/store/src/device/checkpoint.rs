@@ -105,16 +105,44 @@ impl Shared {
     }
 
     pub(super) fn checkpoint(&self, release: bool) -> Result<(), CheckpointError> {
+        self.checkpoint_of_size(release, None)
+    }
+
+    /// Makes the disk larger. The size lies in `head`, and is swapped there, with a new root, before the device takes a block
+    /// beyond the old end. So whoever reads a slot with such a block, a successor or a follower, has read a `head` that has the
+    /// size: it reads `head` first. A crash in between leaves a disk of either size, with nothing beyond the old end; a fenced
+    /// writer swaps nothing. A disk never shrinks: each swap keeps the size that was read.
+    pub(super) fn grow(&self, blocks: u64) -> Result<(), CheckpointError> {
+        if blocks <= self.blocks() {
+            return Ok(());
+        }
+        match self.has(DeviceFault::SizeUnpublished) {
+            true => self.checkpoint(false)?,
+            false => self.checkpoint_of_size(false, Some(blocks))?,
+        }
+        self.blocks.fetch_max(blocks, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn checkpoint_of_size(
+        &self,
+        release: bool,
+        blocks: Option<u64>,
+    ) -> Result<(), CheckpointError> {
         let one_at_a_time = relock(&self.checkpointing);
         let driver = self.driver()?;
+        if let Some(blocks) = blocks {
+            // Swaps are made under the lock above alone: none is on its way.
+            driver.set_blocks(blocks);
+        }
         let head = driver
             .head()
             .ok_or(Failed::Inconsistent("no head before a checkpoint"))?;
         let pins = self.pins(&head)?;
         let taken = {
             let mut core = self.lock();
-            let same_slot = core.closed == core.base.through && core.base.root.is_some();
-            if same_slot && !core.map.has_changed() && !release {
+            let nothing_new = core.closed == core.base.through && core.base.root.is_some();
+            if nothing_new && !core.map.has_changed() && !release && blocks.is_none() {
                 return Ok(());
             }
             let mut taken = core.take(driver, &pins);
@@ -124,7 +152,8 @@ impl Shared {
             taken
         };
         // Nothing changed: the published root is the checkpoint.
-        let same = taken.cells.is_empty()
+        let same = blocks.is_none()
+            && taken.cells.is_empty()
             && taken.base.root.is_some()
             && taken.through == taken.base.through
             && taken.retires.is_empty();

@@ -5,15 +5,18 @@ use crate::driver::Failed;
 use crate::io::{Io, StoreError};
 use crate::map::{Extents, Map, ObjectEntry, regions};
 use crate::object::{
-    Bad, CellKind, Coding, Directory, Keys, MapObject, Place, Roots, SlotBody, VolumeObject,
-    decode_head, decode_objects, decode_region, decode_root, decode_roots, decode_slot, read_cell,
+    Bad, CellKind, Coding, Directory, HeadObject, Keys, MapObject, Place, Roots, SlotBody,
+    VolumeObject, decode_head, decode_objects, decode_region, decode_root, decode_roots,
+    decode_slot, read_cell,
 };
 use crate::place::{Location, runtime};
 use crate::protocol::{Base, Head, ObjectName, Reference, Slot, SlotName, Stamp};
+use crate::reads::Reads;
 use crate::volume::OpenError;
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Slots that are read at a time.
@@ -39,6 +42,21 @@ impl Sources {
         let parents = parents.map(|(parent, at)| Io::new(at.clone(), coding(parent.id), patience));
         let own = std::iter::once(Io::new(location, coding(volume.id), patience));
         Sources(own.chain(parents).collect())
+    }
+
+    /// Keeps cells that are read from now on.
+    pub(crate) fn keep(&self, reads: &Arc<Reads>) {
+        for (source, io) in (0..).zip(self.all()) {
+            // The first one stays.
+            if io.reads.set((source, Arc::clone(reads))).is_err() && source == 0 {
+                reads.close();
+            }
+        }
+    }
+
+    /// Where cells that were read are kept.
+    pub(crate) fn reads(&self) -> Option<&Arc<Reads>> {
+        self.own().reads.get().map(|(_, reads)| reads)
     }
 
     pub(crate) fn own(&self) -> &Arc<Io> {
@@ -172,10 +190,24 @@ async fn load_cell(
         u64::from(place.at),
         u64::from(place.at) + u64::from(place.len),
     );
+    let key = (map.source, name, place.at);
+    if let Some(reads) = sources.reads()
+        && let Some((_, bytes)) = reads.get(&[(key, place.len)]).pop()
+    {
+        if let Ok(cell) = read_cell(&io.coding, name, place.at, &bytes) {
+            reads.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok((map.source, name, cell.contents));
+        }
+        reads.forget(&key);
+    }
     let got = io.get(name, Some(from..to)).await?;
     let got = got.ok_or_else(|| io.missing(name))?;
     let cell = read_cell(&io.coding, name, place.at, &got.bytes);
     let cell = cell.map_err(|why| io.damaged(name, why))?;
+    if let Some(reads) = sources.reads() {
+        reads.misses.fetch_add(1, Ordering::Relaxed);
+        reads.put(key, &got.bytes);
+    }
     Ok((map.source, name, cell.contents))
 }
 
@@ -254,15 +286,15 @@ pub(crate) fn read_history(
     sources: &Sources,
     first_base: Option<Base>,
     keep: Duration,
-) -> Result<(Head, String, Core), OpenError> {
+) -> Result<(HeadObject, Core), OpenError> {
     let mut last = None;
     for _ in 0..BEGIN_AGAIN {
-        let (head, owner) = read_head(sources.own())?;
-        match read_slots(sources, &head, first_base, keep) {
-            Ok(core) => return Ok((head, owner, core)),
+        let head = read_head(sources.own())?;
+        match read_slots(sources, &head.head, first_base, keep) {
+            Ok(core) => return Ok((head, core)),
             // A writer may have published a checkpoint, and deleted what it supersedes.
-            Err(error) if last.as_ref() != Some(&head) => {
-                last = Some(head);
+            Err(error) if last.as_ref() != Some(&head.head) => {
+                last = Some(head.head);
                 drop(error);
             }
             Err(error) => return Err(error),
@@ -271,12 +303,11 @@ pub(crate) fn read_history(
     Err(OpenError::Restless(sources.own().location.url.clone()))
 }
 
-pub(crate) fn read_head(io: &Io) -> Result<(Head, String), OpenError> {
+pub(crate) fn read_head(io: &Io) -> Result<HeadObject, OpenError> {
     let got = block_on(io.get(ObjectName::Head, None))?;
     let got = got.ok_or_else(|| io.missing(ObjectName::Head))?;
     let object = decode_head(&io.coding, &got.bytes);
-    let object = object.map_err(|why| io.damaged(ObjectName::Head, why))?;
-    Ok((object.head, object.owner))
+    Ok(object.map_err(|why| io.damaged(ObjectName::Head, why))?)
 }
 
 fn read_slots(

@@ -106,7 +106,8 @@ pub(crate) struct Shared {
     pub(crate) sources: Sources,
     /// None: the device is only read.
     driver: Option<Arc<Driver>>,
-    blocks: u64,
+    /// Blocks of the disk. It only grows.
+    blocks: AtomicU64,
     /// Blocks that an epoch may have.
     epoch_blocks: u64,
     core: Mutex<Core>,
@@ -151,7 +152,7 @@ impl std::fmt::Debug for StoreDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoreDevice")
             .field("url", &self.shared.sources.own().location.url)
-            .field("blocks", &self.shared.blocks)
+            .field("blocks", &self.shared.blocks())
             .finish_non_exhaustive()
     }
 }
@@ -199,6 +200,10 @@ impl Shared {
         usize::from(self.coding().features.unit_blocks)
     }
 
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Acquire)
+    }
+
     fn ask_for_checkpoint(&self) {
         relock(&self.work).wanted = true;
         self.work_changed.notify_all();
@@ -238,7 +243,7 @@ impl StoreDevice {
         };
         sources.own().set_patience(options.store_timeout);
         let due = replayed >= DUE_SLOTS;
-        let size = (how.blocks, how.epoch_blocks);
+        let size = (how.blocks.max(driver.blocks()), how.epoch_blocks);
         let cache = Cache::shared(options.cache_bytes);
         let device = Self::make(sources, Some(driver), size, core, cache, replayed, options)?;
         if due {
@@ -311,7 +316,7 @@ impl StoreDevice {
         let shared = Arc::new(Shared {
             sources,
             driver,
-            blocks,
+            blocks: AtomicU64::new(blocks),
             epoch_blocks,
             core: Mutex::new(core),
             cache,
@@ -404,8 +409,16 @@ impl StoreDevice {
     /// # Errors
     /// [`DeviceError::OutOfRange`], or the store's, where a part of the map has to be read.
     pub fn run(&self, at: BlockNo, count: u64) -> steadfast_block::Result<(u64, bool)> {
-        check_count(DeviceOp::Read, at, count, self.shared.blocks)?;
+        check_count(DeviceOp::Read, at, count, self.shared.blocks())?;
         (self.shared.run(at.0, count)).map_err(|e| StoreDevice::error(DeviceOp::Read, at, count, e))
+    }
+
+    /// Makes the disk larger: it has so many blocks when this returns, durably. A disk that is as large already stays as it is.
+    ///
+    /// # Errors
+    /// [`CheckpointError`]. The disk then has its size from before, or the new one.
+    pub fn grow(&self, blocks: u64) -> Result<(), CheckpointError> {
+        self.shared.grow(blocks)
     }
 
     /// Ends the ownership: publishes a checkpoint, and says in `head` that this machine serves nobody any more. What was not
@@ -418,6 +431,9 @@ impl StoreDevice {
             return Ok(());
         }
         self.shared.checkpoint(true)?;
+        if let Some(reads) = self.shared.sources.reads() {
+            reads.write_out();
+        }
         self.shared.released.store(true, Ordering::Release);
         Ok(())
     }
@@ -466,20 +482,23 @@ impl Drop for StoreDevice {
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
+        if let Some(reads) = self.shared.sources.reads() {
+            reads.close();
+        }
     }
 }
 
 impl BlockDevice for StoreDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
-            blocks: self.shared.blocks,
+            blocks: self.shared.blocks(),
             volatile_cache: true,
             read_only: self.shared.driver.is_none(),
         }
     }
 
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> steadfast_block::Result<()> {
-        let count = check_range(DeviceOp::Read, at, buf.len(), self.shared.blocks)?;
+        let count = check_range(DeviceOp::Read, at, buf.len(), self.shared.blocks())?;
         self.shared
             .read(at.0, buf)
             .map_err(|e| StoreDevice::error(DeviceOp::Read, at, count, e))
@@ -493,7 +512,7 @@ impl BlockDevice for StoreDevice {
         self.refuse_if_read_only(DeviceOp::Write)?;
         let mut count = 0;
         for (at, segments) in writes {
-            count += check_segments(*at, segments, self.shared.blocks)?;
+            count += check_segments(*at, segments, self.shared.blocks())?;
         }
         let Some((first, _)) = writes.first().filter(|_| count > 0) else {
             return Ok(());
@@ -513,13 +532,13 @@ impl BlockDevice for StoreDevice {
         }
         self.shared
             .flush()
-            .map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, e))
+            .map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks(), e))
     }
 
     /// Discarded blocks read as zeros. A request of any length counts as one write of the epoch.
     fn discard(&self, at: BlockNo, count: u64) -> steadfast_block::Result<()> {
         self.refuse_if_read_only(DeviceOp::Discard)?;
-        check_count(DeviceOp::Discard, at, count, self.shared.blocks)?;
+        check_count(DeviceOp::Discard, at, count, self.shared.blocks())?;
         if count == 0 {
             return Ok(());
         }
@@ -535,7 +554,7 @@ impl BlockDevice for StoreDevice {
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         let counters = self.counters();
-        vec![
+        let mut statistics = vec![
             ("store_gets", counters.gets.0),
             ("store_get_bytes", counters.gets.1),
             ("store_puts", counters.puts.0),
@@ -543,7 +562,24 @@ impl BlockDevice for StoreDevice {
             ("store_deletes", counters.deletes),
             ("store_checkpoints", counters.checkpoints),
             ("store_moved_blocks", counters.moved_blocks),
-        ]
+        ];
+        let traffic = &self.shared.sources.own().location.traffic;
+        statistics.extend([
+            ("store_hedged_gets", traffic.hedges.load(Ordering::Relaxed)),
+            (
+                "store_throttled_requests",
+                traffic.throttled.load(Ordering::Relaxed),
+            ),
+            ("store_requests_allowed_now", traffic.limit()),
+        ]);
+        if let Some(reads) = self.shared.sources.reads() {
+            statistics.extend([
+                ("store_cached_reads", reads.hits.load(Ordering::Relaxed)),
+                ("store_uncached_reads", reads.misses.load(Ordering::Relaxed)),
+                ("store_cached_bytes_now", reads.held_bytes()),
+            ]);
+        }
+        statistics
     }
 
     fn snapshot(&self) -> Option<&dyn Snapshot> {
@@ -566,7 +602,7 @@ impl Snapshot for StoreDevice {
             return Ok(Ticket::default());
         }
         let closed = self.shared.close_epoch().map(|slot| Ticket(slot.0));
-        closed.map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, e))
+        closed.map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks(), e))
     }
 
     fn wait(&self, epoch: Ticket) -> steadfast_block::Result<()> {
@@ -575,13 +611,13 @@ impl Snapshot for StoreDevice {
         }
         self.shared
             .wait_epoch(Slot(epoch.0))
-            .map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, e))
+            .map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks(), e))
     }
 
     fn rollback(&self) -> steadfast_block::Result<()> {
         self.shared
             .rollback()
-            .map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, e))
+            .map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks(), e))
     }
 }
 

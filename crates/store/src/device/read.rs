@@ -16,13 +16,14 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use steadfast_block::BLOCK_SIZE;
 
 /// Bytes of one request for cells, at most.
 const REQUEST_MOST: u64 = 8 << 20;
-/// Blocks that are read ahead, at first and at most.
+/// Blocks that are read ahead, at first and at most: eight requests. And at most half of what the cache in memory holds.
 const AHEAD_FIRST: u64 = 64;
-const AHEAD_MOST: u64 = 4096;
+const AHEAD_MOST: u64 = 8 * REQUEST_MOST / BLOCK_SIZE as u64;
 
 /// A cell that a read needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -177,6 +178,7 @@ impl Shared {
                 None => absent.push(cell),
             }
         }
+        let absent = self.kept(absent, &mut cells)?;
         coming.extend(self.begin(&absent)?);
         if !wanted.is_empty() {
             self.read_ahead(block, count)?;
@@ -197,6 +199,37 @@ impl Shared {
             cells.insert(cell.key(), bytes);
         }
         Ok(cells)
+    }
+
+    /// Takes cells from the cache on this machine's device. Returns those that are not there, or fail their check.
+    fn kept(
+        &self,
+        wanted: Vec<Wanted>,
+        cells: &mut HashMap<Key, Bytes>,
+    ) -> Result<Vec<Wanted>, Failed> {
+        let Some(reads) = self.sources.reads().filter(|_| !wanted.is_empty()) else {
+            return Ok(wanted);
+        };
+        let keys: Vec<(Key, u32)> = wanted.iter().map(|cell| (cell.key(), cell.len)).collect();
+        for (key, bytes) in reads.get(&keys) {
+            let (source, name, at) = key;
+            let io = self.sources.get(source)?;
+            let found = read_cell(&io.coding, name, at, &bytes);
+            match found.ok().filter(|cell| cell.kind == CellKind::Blocks) {
+                Some(cell) => {
+                    relock(&self.cache).put(key, Held::Here(cell.contents.clone()));
+                    cells.insert(key, cell.contents);
+                }
+                None => reads.forget(&key),
+            }
+        }
+        let absent: Vec<Wanted> = (wanted.iter().copied())
+            .filter(|cell| !cells.contains_key(&cell.key()))
+            .collect();
+        let found = (wanted.len() - absent.len()) as u64;
+        reads.hits.fetch_add(found, Ordering::Relaxed);
+        (reads.misses).fetch_add(absent.len() as u64, Ordering::Relaxed);
+        Ok(absent)
     }
 
     fn pending(&self, cell: &Wanted) -> Result<Option<Bytes>, Failed> {
@@ -258,6 +291,8 @@ impl Shared {
         let end = block + count;
         let (from, to) = {
             let mut cache = relock(&self.cache);
+            let most = cache.most() / (2 * BLOCK_SIZE as u64);
+            let most = most.clamp(AHEAD_FIRST, AHEAD_MOST);
             let goes_on = cache.last_end == block && block > 0;
             cache.last_end = end;
             if !goes_on {
@@ -268,9 +303,9 @@ impl Shared {
             if cache.ahead_until > end + cache.window / 2 {
                 return Ok(());
             }
-            cache.window = (cache.window * 2).clamp(AHEAD_FIRST, AHEAD_MOST);
+            cache.window = (cache.window * 2).clamp(AHEAD_FIRST, most);
             let from = cache.ahead_until.max(end);
-            cache.ahead_until = end.saturating_add(cache.window).min(self.blocks);
+            cache.ahead_until = end.saturating_add(cache.window).min(self.blocks());
             (from, cache.ahead_until)
         };
         if from >= to {
@@ -290,7 +325,9 @@ impl Shared {
         };
         let mut absent = Vec::new();
         for cell in ahead {
-            let known = relock(&self.cache).has(&cell.key());
+            let kept = self.sources.reads();
+            let known = relock(&self.cache).has(&cell.key())
+                || kept.is_some_and(|reads| reads.has(&cell.key()));
             if !known && self.pending(&cell)?.is_none() {
                 absent.push(cell);
             }
@@ -323,6 +360,9 @@ async fn read_cells(
         if found.kind != CellKind::Blocks {
             let why = crate::object::Bad::Content("a cell of the map stands for blocks");
             return Err(io.damaged(name, why));
+        }
+        if let Some((source, reads)) = io.reads.get() {
+            reads.put((*source, name, cell.at), &bytes);
         }
         cells.insert(cell.at, found.contents);
     }

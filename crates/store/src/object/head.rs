@@ -16,6 +16,8 @@ pub(crate) struct HeadObject {
     pub(crate) head: Head,
     /// The machine and the process that claimed the volume last, for messages and for a restart on the same machine.
     pub(crate) owner: String,
+    /// Blocks of the disk since it has grown; 0 while it has those that `volume` says. Never less than before.
+    pub(crate) blocks: u64,
 }
 
 pub(crate) fn encode_head(coding: &Coding, object: &HeadObject) -> Bytes {
@@ -41,6 +43,9 @@ pub(crate) fn encode_head(coding: &Coding, object: &HeadObject) -> Bytes {
         .last()
         .map_or(0, |(at, c)| at + c.len_utf8());
     draft.put_text(&object.owner[..end]);
+    if object.blocks > 0 {
+        draft.put_u64(object.blocks);
+    }
     draft.finish(coding, ObjectName::Head).0
 }
 
@@ -73,7 +78,14 @@ pub(crate) fn decode_head(coding: &Coding, bytes: &Bytes) -> Result<HeadObject, 
         });
     }
     let owner = reader.text()?;
+    let blocks = match reader.is_at_end() {
+        true => 0,
+        false => reader.u64()?,
+    };
     reader.end()?;
+    if blocks > u64::MAX / steadfast_block::BLOCK_SIZE as u64 {
+        return Err(Bad::Content("it has no possible size"));
+    }
     let head = Head {
         version,
         claim,
@@ -83,5 +95,9 @@ pub(crate) fn decode_head(coding: &Coding, bytes: &Bytes) -> Result<HeadObject, 
         released,
     };
     head.check().map_err(Bad::Content)?;
-    Ok(HeadObject { head, owner })
+    Ok(HeadObject {
+        head,
+        owner,
+        blocks,
+    })
 }

@@ -127,6 +127,11 @@ pub(crate) fn identity(name: ObjectName) -> (u32, u64, u128) {
     }
 }
 
+/// The name of an object that has cells, by its [`identity`].
+pub(crate) fn name_of(kind: u8, term: u64, number: u128) -> Option<ObjectName> {
+    reader::object_name(kind, crate::protocol::Term(term), number).ok()
+}
+
 /// An object that is being made: room for its envelope, then its body.
 pub(crate) struct Draft {
     pub(crate) bytes: BytesMut,

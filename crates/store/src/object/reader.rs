@@ -86,6 +86,10 @@ impl<'a> Reader<'a> {
         object_name(kind, term, number)
     }
 
+    pub(super) fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn end(self) -> Result<(), Bad> {
         match self.0.is_empty() {
             true => Ok(()),
@@ -114,7 +118,7 @@ pub(super) fn put_name(draft: &mut super::Draft, name: ObjectName) {
     draft.put_u128(number);
 }
 
-fn object_name(kind: u8, term: Term, number: u128) -> Result<ObjectName, Bad> {
+pub(super) fn object_name(kind: u8, term: Term, number: u128) -> Result<ObjectName, Bad> {
     let small = || u64::try_from(number).map_err(|_| Bad::Content("a number is too large"));
     Ok(match kind {
         3 => ObjectName::Log(SlotName {

@@ -302,6 +302,10 @@ const SECTIONS: &[Sections] = &[
                 "steadfast serve disk --fuse /mnt flash.img",
                 "Serve it as the file /mnt/disk.",
             ),
+            (
+                "steadfast serve disk -o cache=/dev/nvme0n1p3,flush=cache --socket disk.sock s3://bucket/prefix",
+                "Serve the disk of a volume on an object store, whose flushes are durable on a cache device first.",
+            ),
         ],
     },
     usual(

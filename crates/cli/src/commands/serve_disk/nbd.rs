@@ -178,13 +178,13 @@ fn find_plugin() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Serves until a signal asks for the end.
+/// Serves until a signal asks for the end. `ready` is told how many bytes can be written from one flush to the next.
 pub(super) fn serve(
     image: &Path,
     place: &Place,
     mut settings: Settings,
     options: &Options<'_>,
-    ready: impl FnOnce() -> Result<(), Failure>,
+    ready: impl FnOnce(u64) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
     if image.to_str().is_none() {
         return Err(Failure::at(
@@ -267,7 +267,7 @@ pub(super) fn serve(
 fn watch(
     image: &Path,
     status: PipeReader,
-    ready: impl FnOnce() -> Result<(), Failure>,
+    ready: impl FnOnce(u64) -> Result<(), Failure>,
     stop: impl FnOnce(),
 ) -> Result<(), Failure> {
     let mut lines = BufReader::new(status).lines().map_while(Result::ok);
@@ -277,10 +277,16 @@ fn watch(
             "nbdkit did not start; it says why above",
         ));
     };
-    if !first.starts_with("ready ") {
-        return Err(Failure::at(image, format!("nbdkit said '{first}'")));
-    }
-    let announced = ready();
+    let ready_with = first.strip_prefix("ready ").and_then(|rest| {
+        let (_, epoch) = rest.split_once(' ')?;
+        epoch.parse().ok()
+    });
+    let Some(epoch_bytes) = ready_with else {
+        let why =
+            format!("nbdkit said '{first}'; is the plugin of another version than this program?");
+        return Err(Failure::at(image, why));
+    };
+    let announced = ready(epoch_bytes);
     if announced.is_err() {
         // The process that asked for it is gone: no user would know of it.
         stop();

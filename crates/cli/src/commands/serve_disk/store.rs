@@ -1,99 +1,194 @@
-//! The bare disk of a volume on an object store, as a file.
+//! The bare disk of a volume on an object store: as a file, or over NBD.
 
-use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use steadfast_block::{BlockDevice, BlockNo, DeviceError, Geometry, Snapshot};
-use steadfast_disk::{Full, Medium, Run};
-use steadfast_flash::FlashError;
-use steadfast_ftl::{DiskError, FtlError};
-use steadfast_store::{OpenOptions, StoreDevice};
+use steadfast_block::BLOCK_SIZE;
+use steadfast_disk::{Full, OpenError, Settings, StoreError, StoreSettings};
 
-use super::{Args, serve_fuse};
-use crate::failure::Failure;
-use crate::volume::{Access, store};
+use super::{Announced, Args, announce, nbd, serve_fuse};
+use crate::failure::{Failure, notice};
+use crate::mount_options;
+use crate::size;
+use crate::volume::store;
 
-/// The disk, as servers want it.
-struct StoreDisk(StoreDevice);
+/// The options of `mount` that say how a volume on an object store is opened.
+const OPTIONS: [&str; 10] = [
+    "take_over",
+    "store_timeout",
+    "endpoint",
+    "key_file",
+    "cache",
+    "flush",
+    "lag",
+    "lag_size",
+    "cache_size",
+    "discard_cache",
+];
 
-impl BlockDevice for StoreDisk {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry()
+/// What the words after `-o` wish.
+fn wishes(arguments: &[String]) -> Result<store::Wishes, Failure> {
+    let words = arguments.iter().flat_map(|argument| argument.split(','));
+    for word in words.map(str::trim).filter(|word| !word.is_empty()) {
+        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        if !OPTIONS.contains(&name) {
+            return Err(Failure::usage(format!(
+                "unknown option '{name}'; known are: {}",
+                OPTIONS.join(", ")
+            )));
+        }
     }
-
-    fn read(&self, at: BlockNo, buf: &mut [u8]) -> steadfast_block::Result<()> {
-        self.0.read(at, buf)
+    let options = mount_options::parse(arguments).map_err(Failure::usage)?;
+    if options.cache_bytes.is_some() {
+        return Err(Failure::usage(
+            "the option 'cache' takes a path here: 'cache=/dev/nvme0n1p3', 'cache=./FILE'",
+        ));
     }
+    options.store.check()?;
+    Ok(options.store)
+}
 
-    fn write(&self, at: BlockNo, segments: &[&[u8]]) -> steadfast_block::Result<()> {
-        self.0.write(at, segments)
-    }
-
-    fn write_scattered(&self, writes: &[(BlockNo, &[&[u8]])]) -> steadfast_block::Result<()> {
-        self.0.write_scattered(writes)
-    }
-
-    fn flush(&self) -> steadfast_block::Result<()> {
-        self.0.flush()
-    }
-
-    fn discard(&self, at: BlockNo, count: u64) -> steadfast_block::Result<()> {
-        self.0.discard(at, count)
-    }
-
-    fn finish(&self) {
-        self.0.finish();
-    }
-
-    fn snapshot(&self) -> Option<&dyn Snapshot> {
-        self.0.snapshot()
+/// As the server takes it.
+fn settings(args: &Args, wishes: &store::Wishes) -> Settings {
+    let store::Wishes {
+        take_over,
+        timeout,
+        endpoint,
+        key_file,
+        cache,
+        flush_cache,
+        lag,
+        lag_bytes,
+        cache_size,
+        discard_cache,
+        follow: _,
+    } = wishes.clone();
+    Settings {
+        image: Some(args.image.clone()),
+        full: args.epoch_full,
+        gone: args.on_disconnect,
+        read_only: args.read_only,
+        store: StoreSettings {
+            take_over,
+            timeout,
+            endpoint,
+            key_file: key_file.or_else(store::key_file_variable),
+            cache,
+            flush_cache,
+            lag,
+            lag_bytes,
+            cache_size,
+            discard_cache,
+        },
+        ..Settings::default()
     }
 }
 
-impl Medium for StoreDisk {
-    fn epoch_blocks(&self) -> u64 {
-        Snapshot::epoch_blocks(&self.0)
-    }
-
-    fn run(&self, range: Range<BlockNo>) -> steadfast_block::Result<Run> {
-        let count = range.end.0.saturating_sub(range.start.0);
-        let (blocks, mapped) = self.0.run(range.start, count)?;
-        Ok(Run {
-            blocks,
-            hole: !mapped,
-        })
-    }
-
-    fn roll_back(&self) -> Result<(), DiskError> {
-        self.0.rollback().map_err(|error: DeviceError| {
-            let error = std::io::Error::other(error.to_string());
-            DiskError::Layer(FtlError::Flash(FlashError::Store(error)))
-        })
+fn failure(error: OpenError) -> Failure {
+    match error {
+        OpenError::Store(StoreError::Open(error)) => store::failure(error),
+        error => Failure::new(error.to_string()),
     }
 }
 
 pub(super) fn run(args: &Args, url: &store::Url) -> Result<ExitCode, Failure> {
-    let Some(dir) = &args.fuse else {
-        return Err(Failure::usage(
-            "the disk of a volume on an object store is served as a file: give --fuse DIR",
-        ));
-    };
     if args.epoch_full != Full::Flush {
         return Err(Failure::usage(
-            "--epoch-full: the disk of a volume on an object store flushes when 256 MiB were written without a flush",
+            "--epoch-full: the disk of a volume on an object store flushes when its epoch is full, after 256 MiB without a flush",
         ));
     }
-    let dir =
-        steadfast_fuse::check_mount_point(dir, false).map_err(|e| Failure::new(e.to_string()))?;
-    let access = match args.read_only {
-        true => Access::Look,
-        false => Access::Change,
+    #[cfg(feature = "trial")]
+    if args.trial.record.is_some() || args.trial.cut.is_some() || args.trial.fault.is_some() {
+        return Err(Failure::usage("trials are for flash images"));
+    }
+    if url.snapshot.is_some() && !args.read_only {
+        return Err(Failure::usage(format!(
+            "{}: a snapshot can only be looked at (--read-only)",
+            args.image.display()
+        )));
+    }
+    let wishes = wishes(&args.options)?;
+    let settings = settings(args, &wishes);
+    let dir = match &args.fuse {
+        Some(dir) => Some(
+            steadfast_fuse::check_mount_point(dir, false)
+                .map_err(|e| Failure::new(e.to_string()))?,
+        ),
+        None => None,
     };
-    let options = OpenOptions {
-        flush_when_full: true,
-        ..store::options(&store::Wishes::default())?
+    if !args.read_only {
+        store::try_store(url, &wishes)?;
+    }
+    let Some(dir) = dir else {
+        return run_nbd(args, url, settings, &wishes);
     };
-    let disk = StoreDisk(store::open_disk(url, access, &options)?);
+    let disk = (settings
+        .store
+        .open(&args.image.to_string_lossy(), args.read_only))
+    .map_err(|error| failure(error.into()))?;
+    let (flushes, bytes) = disk.behind();
+    if flushes > 0 {
+        notice(&format!(
+            "{}: the cache has {flushes} flushes ({}) that the store lacks; they are sent now",
+            url.url,
+            size::show(bytes)
+        ));
+    }
     serve_fuse(args, &args.image, &dir, Arc::new(disk), args.epoch_full)
+}
+
+/// Over NBD. nbdkit's process opens the volume; what is wrong with it is found out here, before.
+fn run_nbd(
+    args: &Args,
+    url: &store::Url,
+    settings: Settings,
+    wishes: &store::Wishes,
+) -> Result<ExitCode, Failure> {
+    let options = store::options(wishes)?;
+    let found = store::find(&url.url, &options.access)?;
+    let blocks = found.state().map_err(store::failure)?.blocks;
+    let place = super::place(args)?;
+    let (full, read_only) = (settings.full.to_string(), settings.read_only);
+    let announced = |epoch_bytes: u64| Announced {
+        image: args.image.clone(),
+        uri: Some(place.uri()),
+        file: None,
+        bytes: blocks * BLOCK_SIZE as u64,
+        contract: "snapshot",
+        epoch_bytes,
+        full: full.clone(),
+        read_only,
+    };
+    let options = nbd::Options {
+        plugin: args.plugin.as_deref(),
+        threads: args.threads,
+        more: &args.nbdkit,
+    };
+    nbd::serve(&args.image, &place, settings, &options, |epoch_bytes| {
+        announce(&announced(epoch_bytes), args.json, &place.clients())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn options_of_a_store_are_taken_and_those_of_a_file_system_refused() {
+        let parse = |text: &str| wishes(&[text.to_owned()]).map_err(|failure| failure.message);
+        let taken = parse("cache=./c,flush=cache,lag=2s,take_over").unwrap();
+        assert!(taken.take_over && taken.flush_cache && taken.cache.is_some());
+        for (text, why) in [
+            ("commit=5", "unknown option 'commit'"),
+            ("follow=2", "unknown option 'follow'"),
+            ("cache=64M", "takes a path"),
+            ("flush=cache", "needs a cache"),
+            ("lag=5s", "need 'cache=FILE,flush=cache'"),
+            ("flush=disk", "neither"),
+        ] {
+            let said = parse(text).unwrap_err();
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
 }

@@ -1,0 +1,188 @@
+# The measurement `store`: volumes on an object store beside raw requests of the same bytes to the same store, and beside mounts that
+# others make of buckets. Sourced by bench/run.
+# shellcheck shell=bash disable=SC2034,SC2154
+#
+# The store is versitygw on a directory, on loopback; rows with `-file` are of a directory as the store (file://).
+
+# shellcheck source-path=SCRIPTDIR source=../scripts/store-lib.sh
+. "$root/scripts/store-lib.sh"
+
+RUNS=5
+QUICK_RUNS=1
+
+prepare_store() {
+  local reason
+  find_gateway
+  reason=$(fuse_reason)
+  [ -z "$reason" ] || unable "cannot mount here: $reason"
+  build_release
+  build_driver store
+  STORE=$DRIVER
+  BUCKETS=$DISK_WORK/buckets
+  mkdir -p "$BUCKETS/bench" "$BUCKETS/s3backer" "$BUCKETS/s3fs" "$BUCKETS/rclone" "$DISK_WORK/files"
+  start_gateway "$BUCKETS"
+  export AWS_ENDPOINT_URL=$ENDPOINT
+}
+
+take() {
+  local suffix=$1
+  shift
+  "$STORE" "$@" >"$DISK_WORK/taken" || die "store $* failed"
+  awk -v OFS='\t' -F '\t' -v suffix="$suffix" '{ $1 = $1 suffix; print }' "$DISK_WORK/taken" >>"$RESULTS"
+}
+
+bench_store() {
+  local commits=300 mib=256 reads=600 run where peers=() peer
+  if [ -n "$quick" ]; then commits=50 mib=64 reads=100; fi
+  for peer in s3backer s3fs rclone; do
+    if command -v "$peer" >/dev/null; then peers+=("$peer"); else warn "$peer is missing (apt-get install $peer): its rows are left out"; fi
+  done
+  for ((run = 0; run < runs; run++)); do
+    say "$(date +%T) run $((run + 1)) of $runs"
+    for where in "s3://bench/$run " "file://$DISK_WORK/files/$run -file"; do
+      take "${where#* }" commit "${where%% *}" "$commits"
+      take "${where#* }" sequential "${where%% *}" "$mib"
+      take "${where#* }" random "${where%% *}" "$((mib / 2))" "$reads"
+      take "${where#* }" requests "${where%% *}" "$mib"
+      rm -rf "$BUCKETS/bench/$run" "$DISK_WORK/files/$run"
+    done
+    take "" warm "s3://bench/$run" "$((mib / 2))" "$DISK_WORK/cache-$run" "$DISK_WORK/plain-$run"
+    rm -rf "$BUCKETS/bench/$run" "$DISK_WORK/cache-$run" "$DISK_WORK/plain-$run"
+    in_turns "$run" steadfast steadfast-disk "${peers[@]}"
+    for peer in "${systems[@]}"; do synced "$peer" "$run"; done
+    shared_flushes "$run"
+  done
+  report "store=versitygw-1.8.0"
+}
+
+# ---------------------------------------------------------------- peers
+
+SYNCS=60
+
+# serve_peer SYSTEM RUN: mounts a bucket. Sets AT, a file or a directory to write to, BUCKET, where the store keeps it, and PEER, its process.
+serve_peer() {
+  local system=$1 run=$2 dir=$DISK_WORK/mnt-$1
+  mkdir -p "$dir"
+  on_exit detach "$dir"
+  BUCKET=$BUCKETS/$system
+  case $system in
+    steadfast)
+      BUCKET=$BUCKETS/bench/peer-$run
+      "$STEADFAST" mkfs --size 1G --on "s3://bench/peer-$run" >/dev/null || die "mkfs failed"
+      sf_serve "s3://bench/peer-$run" "$dir" "$DISK_WORK/$system.log"
+      AT=$dir/file PEER=$SERVER
+      ;;
+    steadfast-disk)
+      BUCKET=$BUCKETS/bench/disk-$run
+      "$STEADFAST" mkfs --size 1G --on "s3://bench/disk-$run" >/dev/null || die "mkfs failed"
+      "$STEADFAST" serve disk --fuse "$dir" "s3://bench/disk-$run" >"$DISK_WORK/$system.log" 2>&1 &
+      PEER=$! AT=$dir/disk
+      on_exit stop_process "$PEER"
+      ;;
+    s3backer)
+      printf '%s:%s\n' "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY" >"$DISK_WORK/s3backer.key"
+      chmod 600 "$DISK_WORK/s3backer.key"
+      s3backer -f --accessFile="$DISK_WORK/s3backer.key" --baseURL="$ENDPOINT/" --region="$AWS_REGION" --blockSize=128k --size=1g --force \
+        --prefix="$run-" --quiet s3backer "$dir" >"$DISK_WORK/$system.log" 2>&1 &
+      PEER=$! AT=$dir/file
+      on_exit stop_process "$PEER"
+      ;;
+    s3fs)
+      printf '%s:%s\n' "$AWS_ACCESS_KEY_ID" "$AWS_SECRET_ACCESS_KEY" >"$DISK_WORK/s3fs.key"
+      chmod 600 "$DISK_WORK/s3fs.key"
+      s3fs s3fs "$dir" -f -o "passwd_file=$DISK_WORK/s3fs.key,url=$ENDPOINT,use_path_request_style" >"$DISK_WORK/$system.log" 2>&1 &
+      PEER=$! AT=$dir/file-$run
+      on_exit stop_process "$PEER"
+      ;;
+    rclone)
+      rclone mount --vfs-cache-mode writes --cache-dir "$DISK_WORK/rclone-cache" --config /dev/null \
+        ":s3,provider=Other,env_auth=true,endpoint='$ENDPOINT':rclone" "$dir" >"$DISK_WORK/$system.log" 2>&1 &
+      PEER=$! AT=$dir/file-$run
+      on_exit stop_process "$PEER"
+      ;;
+  esac
+  await --alive "$PEER" mountpoint -q "$dir" || { cat "$DISK_WORK/$system.log" >&2; die "$system does not mount"; }
+}
+
+# synced SYSTEM RUN: 4 KiB written and synced, many times; and whether the last of them was in the bucket when fsync had returned.
+synced() {
+  local system=$1 run=$2 row=fsync-4k
+  # A file of a file system, or a disk's blocks: two kinds.
+  case $system in steadfast-disk|s3backer) row=fsync-4k-disk ;; esac
+  serve_peer "$system" "$run"
+  python3 - "$AT" "$BUCKET" "$row" "${system%-disk}" "$SYNCS" >>"$RESULTS" <<'PYTHON' || die "$system: writes fail"
+import os, sys, time
+at, bucket, row, system, count = *sys.argv[1:5], int(sys.argv[5])
+
+def kept(token):
+    for folder, _, names in os.walk(bucket):
+        for name in names:
+            try:
+                with open(os.path.join(folder, name), "rb") as file:
+                    if token in file.read():
+                        return True
+            except FileNotFoundError:
+                pass
+    return False
+
+fd = os.open(at, os.O_RDWR | os.O_CREAT, 0o644)
+times, found, looks = [], 0, 0
+for i in range(count):
+    token = os.urandom(64)
+    block = token * 64
+    begun = time.monotonic()
+    os.pwrite(fd, block, (i * 37 % 64) * 4096)
+    os.fsync(fd)
+    times.append((time.monotonic() - begun) * 1000)
+    if i % 10 == 9:
+        looks += 1
+        found += kept(token)
+os.close(fd)
+times.sort()
+print(row + "-p50", "ms", "lower", system, times[len(times) // 2], sep="\t")
+print(row + "-p99", "ms", "lower", system, times[len(times) * 99 // 100], sep="\t")
+print(row + "-kept", "share", "higher", system, found / looks, sep="\t")
+PYTHON
+  "$STEADFAST" umount "$DISK_WORK/mnt-$system" >/dev/null 2>&1 || umount "$DISK_WORK/mnt-$system" 2>/dev/null || true
+  detach "$DISK_WORK/mnt-$system"
+  await_process "$PEER" 60 || true
+  rm -rf "${BUCKETS:?}/bench/peer-$run" "${BUCKETS:?}/bench/disk-$run"
+}
+
+# ---------------------------------------------------------------- flushes that share a request
+
+# Small files with fsync by 1 and 64 threads through FUSE: files a second, and PUTs for each fsync.
+shared_flushes() {
+  local run=$1 threads files puts before url=s3://bench/shared-$run dir=$DISK_WORK/mnt-shared seconds
+  mkdir -p "$dir"
+  "$STEADFAST" mkfs --size 1G --on "$url" >/dev/null || die "mkfs failed"
+  sf_serve "$url" "$dir" "$DISK_WORK/shared.log"
+  for threads in 1 64; do
+    files=$((threads * 20))
+    if [ "$threads" = 1 ]; then files=200; fi
+    mkdir -p "$dir/$threads"
+    before=$(store_puts "$dir")
+    seconds=$("$LOAD" smallfile "$dir/$threads" "$files" "$threads") || die "smallfile failed"
+    puts=$(($(store_puts "$dir") - before))
+    record "smallfile-$threads" files/s higher steadfast "$(awk -v n="$files" -v s="$seconds" 'BEGIN { print n / s }')"
+    record "puts-per-fsync-$threads" PUTs lower steadfast "$(awk -v n="$files" -v p="$puts" 'BEGIN { print p / n }')"
+  done
+  sf_umount "$dir"
+  rm -rf "${BUCKETS:?}/bench/shared-$run"
+}
+
+store_puts() {
+  "$STEADFAST" stat --json "$1" | python3 -c '
+import json, sys
+def find(value):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "store_puts": return inner
+            found = find(inner)
+            if found is not None: return found
+    if isinstance(value, list):
+        for inner in value:
+            found = find(inner)
+            if found is not None: return found
+print(find(json.load(sys.stdin)) or 0)'
+}

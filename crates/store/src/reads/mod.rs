@@ -1,0 +1,577 @@
+//! A cache of reads that survives restarts: cells of objects, on a device or a file of this machine.
+//!
+//! A cell is kept as it lies in its object, encrypted if the volume is. Its hash, or its tag, covers the volume, the object's
+//! name, the place and the contents. So what is found here is checked exactly as what the store sends, and a cell that was
+//! damaged, torn or exchanged, or that another volume put here, is read from the store instead. Nothing is ever invalidated:
+//! objects do not change, and no name is used again. Nothing here is needed: what is lost, or fails, costs a request.
+//!
+//! ```text
+//! block 0        header: whose cache it is
+//! block 1 …      segments of 4 MiB: a table of the cells in it, then the cells
+//! ```
+//!
+//! Cells that were fetched gather in memory and are written when they fill a segment, by a thread of its own; when it cannot keep
+//! up, cells are left out. The oldest segment makes room; of its cells, those that were used go round once more. After a restart the
+//! tables are read, and the cells when they are needed. No order of writes matters: a table is checked by its hash, a cell by
+//! its own, and a segment that is overwritten while it is read fails the check.
+
+mod table;
+
+use crate::cache_kind::{CacheError, LOOKED_AT, is_log, is_reads};
+use crate::object::VolumeId;
+use crate::place::{PlaceError, random_volume};
+use crate::protocol::ObjectName;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use steadfast_block::{BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo};
+use table::{Header, TABLE_MOST, decode_table, encode_table, table_bytes};
+
+/// Blocks of a segment.
+const SEGMENT: u64 = 1024;
+const SEGMENT_BYTES: usize = SEGMENT as usize * BLOCK_SIZE;
+/// The least that a cache has.
+const SEGMENTS_LEAST: u64 = 2;
+/// Segments that wait to be written, at most.
+const WAITING: usize = 2;
+/// Of a segment that makes room, this part of a new one goes round again at most (its reciprocal).
+const AGAIN_SHARE: usize = 2;
+/// One request to the device reads so much at most.
+const READ_MOST: usize = 8 << 20;
+
+/// A cell: which volume it is of (0 this one, or a parent), its object, its place there.
+pub(crate) type Key = (u16, ObjectName, u32);
+
+/// A cell, its place in its segment and its length there.
+type Listed = (Key, u32, u32);
+
+/// Where a cell is, in bytes of its segment.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// None: it is not written yet.
+    segment: Option<u32>,
+    at: u32,
+    len: u32,
+    used: bool,
+}
+
+/// Cells that are to be one segment.
+#[derive(Clone)]
+struct Gathered {
+    /// The cells, without the table.
+    bytes: Vec<u8>,
+    cells: Vec<Listed>,
+    /// Where the first of them are already: it is written again when there are more.
+    segment: Option<u32>,
+    /// How many of them are there.
+    written: usize,
+}
+
+impl Gathered {
+    fn new() -> Gathered {
+        Gathered {
+            bytes: Vec::new(),
+            cells: Vec::new(),
+            segment: None,
+            written: 0,
+        }
+    }
+
+    fn has_room(&self, len: usize) -> bool {
+        let table = table_bytes(self.cells.len() + 1);
+        table <= TABLE_MOST
+            && table.next_multiple_of(BLOCK_SIZE) + self.bytes.len() + len <= SEGMENT_BYTES
+    }
+
+    fn push(&mut self, key: Key, cell: &[u8]) {
+        let at = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(cell);
+        self.cells.push((key, at, cell.len() as u32));
+    }
+}
+
+struct State {
+    index: HashMap<Key, Place>,
+    /// The number of each segment, 0 if it is empty, and its cells.
+    segments: Vec<(u64, Vec<Key>)>,
+    next: u64,
+    open: Gathered,
+    waiting: VecDeque<Gathered>,
+    writing: bool,
+    stop: bool,
+}
+
+/// See the module's header.
+pub(crate) struct Reads {
+    /// None: the cache is closed.
+    device: RwLock<Option<Arc<dyn BlockDevice>>>,
+    header: Header,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The device has failed: nothing is looked for there any more.
+    failed: AtomicBool,
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    /// Ends with [`close`](Reads::close).
+    worker: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Reads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reads")
+            .field("header", &self.header)
+            .finish_non_exhaustive()
+    }
+}
+
+fn relock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The first block of a segment.
+fn first_block(segment: u32) -> BlockNo {
+    BlockNo(1 + u64::from(segment) * SEGMENT)
+}
+
+impl Reads {
+    /// Whether a device of so many blocks can have such a cache.
+    pub(crate) fn fits(blocks: u64) -> bool {
+        blocks > SEGMENTS_LEAST * SEGMENT
+    }
+
+    /// Opens the cache on a device, or makes one. `ours`: what is on the device is nobody else's.
+    pub(crate) fn open(
+        device: Arc<dyn BlockDevice>,
+        volume: VolumeId,
+        ours: bool,
+    ) -> Result<Arc<Reads>, CacheError> {
+        let blocks = device.geometry().blocks;
+        if !Reads::fits(blocks) {
+            let least = 1 + SEGMENTS_LEAST * SEGMENT;
+            return Err(CacheError::Small { blocks, least });
+        }
+        let segments = ((blocks - 1) / SEGMENT).min(u64::from(u32::MAX)) as u32;
+        let mut front = BlockBuf::zeroed(LOOKED_AT as usize);
+        device.read(BlockNo(0), front.as_bytes_mut())?;
+        let found = Header::decode(&front.as_bytes()[..BLOCK_SIZE])?;
+        let header = match found {
+            // One of another size is begun anew: nothing in it is needed.
+            Some(header) if header.volume == volume && header.blocks == blocks => header,
+            Some(header) if header.volume != volume && !ours => {
+                return Err(CacheError::OtherVolume(header.volume));
+            }
+            None if !ours && is_log(front.as_bytes()) => {
+                return Err(CacheError::HasLog);
+            }
+            // One whose header is damaged is begun anew.
+            None if !ours
+                && !is_reads(front.as_bytes())
+                && front.as_bytes().iter().any(|byte| *byte != 0) =>
+            {
+                return Err(CacheError::Foreign);
+            }
+            _ => {
+                let header = Header {
+                    volume,
+                    id: random_volume()?,
+                    blocks,
+                };
+                device.write(BlockNo(0), &[&header.encode()])?;
+                device.flush()?;
+                header
+            }
+        };
+        let mut state = State {
+            index: HashMap::new(),
+            segments: vec![(0, Vec::new()); segments as usize],
+            next: 1,
+            open: Gathered::new(),
+            waiting: VecDeque::new(),
+            writing: false,
+            stop: false,
+        };
+        read_tables(&*device, &header, &mut state)?;
+        let reads = Arc::new(Reads {
+            device: RwLock::new(Some(device)),
+            header,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            failed: AtomicBool::new(false),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            worker: Mutex::new(None),
+        });
+        let own = Arc::clone(&reads);
+        let worker = std::thread::Builder::new()
+            .name("store-reads".to_owned())
+            .spawn(move || while own.write_one() {});
+        *relock(&reads.worker) = Some(worker.map_err(PlaceError::Threads)?);
+        Ok(reads)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        relock(&self.state)
+    }
+
+    fn device(&self) -> Option<Arc<dyn BlockDevice>> {
+        let device = self.device.read();
+        device.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether a cell is here, or will be.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        !self.is_failed() && self.lock().index.contains_key(key)
+    }
+
+    /// Reads cells, as they were kept; those side by side with one request. Each is to be checked, and forgotten if it fails.
+    pub(crate) fn get(&self, wanted: &[(Key, u32)]) -> Vec<(Key, Bytes)> {
+        let mut found = Vec::new();
+        if self.is_failed() {
+            return found;
+        }
+        let mut places: Vec<(u32, u32, u32, Key)> = {
+            let mut state = self.lock();
+            let place = |(key, len): &(Key, u32)| {
+                let place = state.index.get_mut(key)?;
+                let segment = place.segment.filter(|_| place.len == *len)?;
+                place.used = true;
+                Some((segment, place.at, place.len, *key))
+            };
+            wanted.iter().filter_map(place).collect()
+        };
+        places.sort_unstable_by_key(|place| (place.0, place.1));
+        let mut rest = &places[..];
+        while let Some(&(segment, from, ..)) = rest.first() {
+            let mut end = from;
+            let joined = rest.iter().take_while(|(other, at, len, _)| {
+                let joins = *other == segment
+                    && (*at == end || *at == from)
+                    && (*at + *len - from) as usize <= READ_MOST.max(*len as usize);
+                end = end.max(*at + *len);
+                joins
+            });
+            let count = joined.count().max(1);
+            let (group, others) = rest.split_at(count);
+            rest = others;
+            let end = group.iter().map(|(_, at, len, _)| at + len).max();
+            let Some(bytes) = self.read(segment, from, end.unwrap_or(from)) else {
+                return found;
+            };
+            for (_, at, len, key) in group {
+                let begin = (at - from) as usize;
+                found.push((*key, bytes.slice(begin..begin + *len as usize)));
+            }
+        }
+        found
+    }
+
+    /// Bytes of a segment.
+    fn read(&self, segment: u32, from: u32, to: u32) -> Option<Bytes> {
+        let (first, end) = (
+            from as usize / BLOCK_SIZE,
+            (to as usize).div_ceil(BLOCK_SIZE),
+        );
+        if end > SEGMENT as usize {
+            return None;
+        }
+        let mut buf = BlockBuf::zeroed(end - first);
+        let at = first_block(segment).offset(first as u64);
+        if self.device()?.read(at, buf.as_bytes_mut()).is_err() {
+            self.fail();
+            return None;
+        }
+        let skip = first * BLOCK_SIZE;
+        let bytes = &buf.as_bytes()[from as usize - skip..to as usize - skip];
+        Some(Bytes::copy_from_slice(bytes))
+    }
+
+    /// A cell that was found here fails its check.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.lock().index.remove(key);
+    }
+
+    /// Keeps a cell that the store sent, if there is time for it.
+    pub(crate) fn put(&self, key: Key, cell: &[u8]) {
+        if self.is_failed() || !Gathered::new().has_room(cell.len()) {
+            return;
+        }
+        let mut state = self.lock();
+        if state.index.contains_key(&key) || !state.make_room(cell.len()) {
+            return;
+        }
+        state.gather(key, cell);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until everything that was kept is on the device.
+    pub(crate) fn write_out(&self) {
+        let mut state = self.lock();
+        // One after the other: which segment the open one gets is known when it has been written.
+        while state.writing && !self.is_failed() {
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.open.written < state.open.cells.len() {
+            let open = state.open.clone();
+            state.waiting.push_back(open);
+            self.changed.notify_all();
+        }
+        while (state.writing || !state.waiting.is_empty()) && !self.is_failed() {
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        if let Some(device) = self.device().filter(|_| !self.is_failed())
+            && device.flush().is_err()
+        {
+            self.fail();
+        }
+    }
+
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.index.clear();
+        state.waiting.clear();
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Writes a segment, when there is one. False: the cache is closed.
+    fn write_one(&self) -> bool {
+        let (gathered, segment, again) = {
+            let mut state = self.lock();
+            loop {
+                if state.stop {
+                    return false;
+                }
+                if let Some(gathered) = state.waiting.pop_front() {
+                    let (segment, again) = match gathered.segment {
+                        Some(segment) => (segment, Vec::new()),
+                        None => state.empty_oldest(),
+                    };
+                    state.writing = true;
+                    break (gathered, segment, again);
+                }
+                let waited = self.changed.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+            }
+        };
+        self.take_along(segment, &again);
+        self.write(segment, gathered);
+        let mut state = self.lock();
+        state.writing = false;
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Cells of a segment that makes room go round once more. They are checked when they are read.
+    fn take_along(&self, segment: u32, again: &[Listed]) {
+        let mut bytes = 0;
+        for (key, at, len) in again {
+            bytes += *len as usize;
+            if bytes > SEGMENT_BYTES / AGAIN_SHARE {
+                return;
+            }
+            let Some(cell) = self.read(segment, *at, at + len) else {
+                return;
+            };
+            let mut state = self.lock();
+            // The thread that makes room must not wait for room.
+            if !state.open.has_room(cell.len()) {
+                return;
+            }
+            state.gather(*key, &cell);
+        }
+    }
+
+    fn write(&self, segment: u32, gathered: Gathered) {
+        let number = {
+            let mut state = self.lock();
+            state.next += 1;
+            state.next - 1
+        };
+        let room = table_bytes(gathered.cells.len()).next_multiple_of(BLOCK_SIZE);
+        let placed = |(key, at, len): &Listed| (*key, at + room as u32, *len);
+        let cells: Vec<Listed> = gathered.cells.iter().map(placed).collect();
+        let mut bytes = encode_table(&self.header.id, number, &cells);
+        bytes.resize(room, 0);
+        bytes.extend_from_slice(&gathered.bytes);
+        bytes.resize(bytes.len().next_multiple_of(BLOCK_SIZE), 0);
+        let written = self
+            .device()
+            .map(|device| device.write(first_block(segment), &[&bytes]));
+        if !matches!(written, Some(Ok(()))) {
+            self.fail();
+            return;
+        }
+        let mut state = self.lock();
+        // It may be the open one, which goes on.
+        let open = &mut state.open;
+        if !open.cells.is_empty() && open.cells.first() == gathered.cells.first() {
+            (open.segment, open.written) = (Some(segment), gathered.cells.len());
+        }
+        state.segments[segment as usize].1.clear();
+        for (key, at, len) in cells {
+            let used = state.index.get(&key).is_some_and(|place| place.used);
+            let place = Place {
+                segment: Some(segment),
+                at,
+                len,
+                used,
+            };
+            state.index.insert(key, place);
+            state.segments[segment as usize].1.push(key);
+        }
+        state.segments[segment as usize].0 = number;
+    }
+
+    /// Bytes of cells that are here.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let state = self.lock();
+        state.index.values().map(|place| u64::from(place.len)).sum()
+    }
+
+    /// Writes everything out, and lets go of the device.
+    pub(crate) fn close(&self) {
+        if let Some(worker) = relock(&self.worker).take() {
+            self.write_out();
+            self.lock().stop = true;
+            self.changed.notify_all();
+            let _ = worker.join();
+        }
+        self.failed.store(true, Ordering::Relaxed);
+        let mut device = self.device.write().unwrap_or_else(PoisonError::into_inner);
+        *device = None;
+    }
+}
+
+impl State {
+    /// Makes room for a cell among those that gather. False: the device does not keep up.
+    fn make_room(&mut self, len: usize) -> bool {
+        if self.open.has_room(len) {
+            return true;
+        }
+        if self.waiting.len() >= WAITING {
+            return false;
+        }
+        let full = std::mem::replace(&mut self.open, Gathered::new());
+        self.waiting.push_back(full);
+        true
+    }
+
+    fn gather(&mut self, key: Key, cell: &[u8]) {
+        self.open.push(key, cell);
+        let place = Place {
+            segment: None,
+            at: 0,
+            len: cell.len() as u32,
+            used: false,
+        };
+        self.index.insert(key, place);
+    }
+
+    /// Empties the oldest segment. Returns it, and its cells that were used.
+    fn empty_oldest(&mut self) -> (u32, Vec<Listed>) {
+        let numbers = self.segments.iter().enumerate();
+        let oldest = numbers.min_by_key(|(_, (number, _))| *number);
+        let segment = oldest.map_or(0, |(segment, _)| segment);
+        let keys = std::mem::take(&mut self.segments[segment].1);
+        let mut again = Vec::new();
+        for key in keys {
+            let here = |place: &Place| place.segment == Some(segment as u32);
+            let Some(place) = self.index.get(&key).copied().filter(here) else {
+                continue;
+            };
+            self.index.remove(&key);
+            if place.used {
+                again.push((key, place.at, place.len));
+            }
+        }
+        (segment as u32, again)
+    }
+}
+
+/// The newest segment goes on to be filled, if it is not full.
+fn go_on(
+    device: &dyn BlockDevice,
+    segment: u32,
+    cells: &[Listed],
+    open: &mut Gathered,
+) -> Result<(), CacheError> {
+    let ends = cells.iter().map(|(_, at, len)| (at + len) as usize);
+    let (from, end) = (
+        table_bytes(cells.len()).next_multiple_of(BLOCK_SIZE),
+        ends.max().unwrap_or(0),
+    );
+    let fits = |at: u32| at as usize >= from;
+    if end > SEGMENT_BYTES * 7 / 8 || end <= from || !cells.iter().all(|(_, at, _)| fits(*at)) {
+        return Ok(());
+    }
+    let mut buf = BlockBuf::zeroed(end.div_ceil(BLOCK_SIZE));
+    device.read(first_block(segment), buf.as_bytes_mut())?;
+    *open = Gathered {
+        bytes: buf.as_bytes()[from..end].to_vec(),
+        cells: (cells.iter())
+            .map(|(key, at, len)| (*key, at - from as u32, *len))
+            .collect(),
+        segment: Some(segment),
+        written: cells.len(),
+    };
+    Ok(())
+}
+
+/// Reads the tables of all segments.
+fn read_tables(
+    device: &dyn BlockDevice,
+    header: &Header,
+    state: &mut State,
+) -> Result<(), CacheError> {
+    let mut found = Vec::new();
+    for segment in 0..state.segments.len() as u32 {
+        let mut buf = BlockBuf::zeroed(1);
+        device.read(first_block(segment), buf.as_bytes_mut())?;
+        let Some(cells) = table::count(&header.id, buf.as_bytes()) else {
+            continue;
+        };
+        let blocks = table_bytes(cells).div_ceil(BLOCK_SIZE);
+        if blocks > 1 {
+            buf = BlockBuf::zeroed(blocks);
+            device.read(first_block(segment), buf.as_bytes_mut())?;
+        }
+        if let Some((number, cells)) = decode_table(&header.id, buf.as_bytes()) {
+            found.push((number, segment, cells));
+        }
+    }
+    found.sort_unstable_by_key(|(number, ..)| *number);
+    if let Some((_, segment, cells)) = found.last() {
+        go_on(device, *segment, cells, &mut state.open)?;
+    }
+    for (number, segment, cells) in found {
+        state.next = state.next.max(number + 1);
+        state.segments[segment as usize].0 = number;
+        for (key, at, len) in cells {
+            let end = at as usize + len as usize;
+            if end > SEGMENT_BYTES {
+                continue;
+            }
+            let place = Place {
+                segment: Some(segment),
+                at,
+                len,
+                used: false,
+            };
+            state.index.insert(key, place);
+            state.segments[segment as usize].1.push(key);
+        }
+    }
+    Ok(())
+}
