@@ -25,4 +25,12 @@ pub enum DeviceFault {
     LagUnbounded,
     /// Salts of encrypted objects count up from the opening on, as they would in a copied virtual machine.
     SaltsCounted,
+    /// An epoch is sent without its notes.
+    NoteLost,
+    /// A note is sent in an epoch before the one with its blocks.
+    NoteEarly,
+    /// A successor does not wait for the lease of the writer before.
+    LeaseNotAwaited,
+    /// A machine answers clients as long as it is not told that it was fenced.
+    LeaseUnheeded,
 }

@@ -202,6 +202,16 @@ impl Io {
         Ok(None)
     }
 
+    /// Reads an object, once, within this time.
+    pub(crate) async fn get_within(
+        &self,
+        name: ObjectName,
+        patience: Duration,
+    ) -> Result<Option<Got>, StoreError> {
+        let got = self.get_once(name, None, patience).await;
+        got.map_err(|(why, _)| self.refused("reading", &name.to_string(), &why))
+    }
+
     /// An object's length, if the store says it.
     async fn size(&self, name: ObjectName) -> Option<u64> {
         let path = self.location.path(&name.to_string());

@@ -29,6 +29,7 @@ mod fault;
 mod follow;
 mod io;
 mod keys;
+mod lease;
 mod local;
 mod map;
 mod object;
@@ -47,6 +48,7 @@ pub use driver::Failed;
 pub use fault::DeviceFault;
 pub use follow::Follower;
 pub use io::StoreError;
+pub use lease::{LEASE_LEAST, ServingLease};
 pub use keys::{KeyFile, KeyFileError};
 pub use object::{
     Bad, Compression, FORMAT_VERSION, Features, Parent, Pin, PinKind, Roots, VolumeId, VolumeObject,

@@ -20,9 +20,10 @@ struct Session<'a> {
     io: &'a Io,
     /// The bytes of the list under the name that it gets.
     list: Option<Bytes>,
-    /// The ETag of the head that was read last, and the owner in it.
+    /// The ETag of the head that was read last, and the owner and the lease in it.
     tag: Option<UpdateVersion>,
     owner: String,
+    lease_ms: u32,
 }
 
 impl Session<'_> {
@@ -36,6 +37,7 @@ impl Session<'_> {
                 let object = object.map_err(|why| io.damaged(ObjectName::Head, why))?;
                 self.tag = Some(got.version);
                 self.owner = object.owner;
+                self.lease_ms = object.lease_ms;
                 Answer::Head(object.head)
             }
             Request::PutObject { name, .. } => {
@@ -56,6 +58,7 @@ impl Session<'_> {
                 let object = HeadObject {
                     head: to.clone(),
                     owner: self.owner.clone(),
+                    lease_ms: self.lease_ms,
                 };
                 let bytes = encode_head(&io.coding, &object);
                 outcome(io.put(ObjectName::Head, bytes, PutMode::Update(tag)).await)
@@ -85,6 +88,7 @@ impl Found {
             list: None,
             tag: None,
             owner: String::new(),
+            lease_ms: 0,
         };
         loop {
             let answer = runtime.block_on(session.execute(&request))?;

@@ -166,6 +166,7 @@ fn create_as(
     let head = HeadObject {
         head: Head::new(Nonce(random()?)),
         owner: String::new(),
+        lease_ms: 0,
     };
     if !block_on(io.create(ObjectName::Head, encode_head(&io.coding, &head)))? {
         return Err(OpenError::Exists(url));

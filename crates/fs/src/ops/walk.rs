@@ -142,7 +142,7 @@ impl Mounted {
             let _moves = plan.moves.then(|| self.lock_moves());
             let work = self
                 .store
-                .begin(caller.stream, Credits::log(plan.log_bytes))?;
+                .begin_for(caller, Credits::log(plan.log_bytes))?;
             let inodes = self.table.get_sorted(&concerned.numbers(&seen));
             let mut locked = Locked::lock(&inodes);
             let now = self.view(caller, concerned, true)?;

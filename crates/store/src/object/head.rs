@@ -16,6 +16,8 @@ pub(crate) struct HeadObject {
     pub(crate) head: Head,
     /// The machine and the process that claimed the volume last, for messages and for a restart on the same machine.
     pub(crate) owner: String,
+    /// How long the open term's writer may answer clients after a proof of its ownership, in milliseconds; 0: it answers none.
+    pub(crate) lease_ms: u32,
 }
 
 pub(crate) fn encode_head(coding: &Coding, object: &HeadObject) -> Bytes {
@@ -41,6 +43,10 @@ pub(crate) fn encode_head(coding: &Coding, object: &HeadObject) -> Bytes {
         .last()
         .map_or(0, |(at, c)| at + c.len_utf8());
     draft.put_text(&object.owner[..end]);
+    // Left out where there is none: programs that know of no leases read such a head.
+    if object.lease_ms > 0 {
+        draft.put_u32(object.lease_ms);
+    }
     draft.finish(coding, ObjectName::Head).0
 }
 
@@ -73,6 +79,10 @@ pub(crate) fn decode_head(coding: &Coding, bytes: &Bytes) -> Result<HeadObject, 
         });
     }
     let owner = reader.text()?;
+    let lease_ms = match reader.is_empty() {
+        true => 0,
+        false => reader.u32()?,
+    };
     reader.end()?;
     let head = Head {
         version,
@@ -83,5 +93,9 @@ pub(crate) fn decode_head(coding: &Coding, bytes: &Bytes) -> Result<HeadObject, 
         released,
     };
     head.check().map_err(Bad::Content)?;
-    Ok(HeadObject { head, owner })
+    Ok(HeadObject {
+        head,
+        owner,
+        lease_ms,
+    })
 }

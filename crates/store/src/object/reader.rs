@@ -86,6 +86,10 @@ impl<'a> Reader<'a> {
         object_name(kind, term, number)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn end(self) -> Result<(), Bad> {
         match self.0.is_empty() {
             true => Ok(()),

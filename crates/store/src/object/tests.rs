@@ -79,6 +79,7 @@ fn head() -> HeadObject {
             released: false,
         },
         owner: "host pid 7".into(),
+        lease_ms: 5000,
     }
 }
 
