@@ -172,7 +172,9 @@ impl Inner {
             return Ok(());
         }
         let epochs = self.epochs()?;
-        notes.filter_map(|note| note()).for_each(|note| epochs.note(&note));
+        notes
+            .filter_map(|note| note())
+            .for_each(|note| epochs.note(&note));
         Ok(())
     }
 

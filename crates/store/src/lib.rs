@@ -48,8 +48,8 @@ pub use driver::Failed;
 pub use fault::DeviceFault;
 pub use follow::Follower;
 pub use io::StoreError;
-pub use lease::{LEASE_LEAST, ServingLease};
 pub use keys::{KeyFile, KeyFileError};
+pub use lease::{LEASE_LEAST, ServingLease};
 pub use object::{
     Bad, Compression, FORMAT_VERSION, Features, Parent, Pin, PinKind, Roots, VolumeId, VolumeObject,
 };

@@ -6,7 +6,8 @@ use crate::io::{Io, StoreError};
 use crate::map::{Extents, Map, ObjectEntry, regions};
 use crate::object::{
     Bad, CellKind, Coding, Directory, Keys, MapObject, Place, Roots, SlotBody, VolumeObject,
-    decode_head, decode_notes, decode_objects, decode_region, decode_root, decode_roots, decode_slot, read_cell,
+    decode_head, decode_notes, decode_objects, decode_region, decode_root, decode_roots,
+    decode_slot, read_cell,
 };
 use crate::place::{Location, runtime};
 use crate::protocol::{Base, Head, ObjectName, Reference, Slot, SlotName, Stamp};

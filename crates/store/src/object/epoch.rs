@@ -195,7 +195,10 @@ fn decode_tables(coding: &Coding, mut reader: Reader<'_>, cells_end: usize) -> R
     Ok(epoch)
 }
 
-fn put_notes<'a>(draft: &mut Draft, notes: impl IntoIterator<Item = &'a Bytes, IntoIter: ExactSizeIterator>) {
+fn put_notes<'a>(
+    draft: &mut Draft,
+    notes: impl IntoIterator<Item = &'a Bytes, IntoIter: ExactSizeIterator>,
+) {
     let notes = notes.into_iter();
     draft.put_u32(notes.len() as u32);
     for note in notes {
