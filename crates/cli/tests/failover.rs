@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -185,10 +186,11 @@ fn a_standby_serves_after_the_active_was_killed_in_the_middle_of_load() {
     let kept = client.create(&root, "kept").unwrap();
     write(&mut client, &kept, stable_how::FILE_SYNC, b"stable");
     let verifier = write(&mut client, &kept, stable_how::UNSTABLE, b"STABLE");
+    let made = Arc::new(AtomicUsize::new(0));
     let workers: Vec<_> = (0..6)
         .map(|worker| {
             let (mut client, root) = pair.client();
-            let other = pair.nfs[1];
+            let (other, made) = (pair.nfs[1], Arc::clone(&made));
             std::thread::spawn(move || {
                 for name in names(&format!("w{worker}-"), 60) {
                     let how = n::createhow3::GUARDED(mode(0o600));
@@ -204,9 +206,10 @@ fn a_standby_serves_after_the_active_was_killed_in_the_middle_of_load() {
                             Err(error) => panic!("{error}"),
                         }
                     };
-                    let made = decode::<n::CREATE3args<'_>>(&reply.body).unwrap();
+                    let done = decode::<n::CREATE3args<'_>>(&reply.body).unwrap();
+                    made.fetch_add(1, SeqCst);
                     assert!(
-                        made.is_ok(),
+                        done.is_ok(),
                         "{name}, sent again: {}: done twice",
                         reply.resent
                     );
@@ -214,9 +217,10 @@ fn a_standby_serves_after_the_active_was_killed_in_the_middle_of_load() {
             })
         })
         .collect();
-    std::thread::sleep(Duration::from_millis(300));
+    until("they are at work", || made.load(SeqCst) > 60);
     let killed = Instant::now();
     active.child.signal(Signal::KILL);
+    assert!(made.load(SeqCst) < 6 * 60, "in the middle of load");
     moved(&mut client, pair.nfs[1]);
     let handle = client.attributes(&kept).unwrap();
     println!("killed: answered after {:?}", killed.elapsed());

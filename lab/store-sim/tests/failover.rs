@@ -360,44 +360,41 @@ fn run(seed: u64, calls: u64, fault: Option<DeviceFault>) -> (Option<String>, u6
     let store = Arc::new(InMemory::new());
     fresh(&store);
     let mut random = Random::new(seed);
-    let mut serving = Serving::start(&store, fault);
+    let serving = Serving::start(&store, fault);
+    let first = serving.address();
     let place = Place {
-        at: Mutex::new(Some(serving.address())),
+        at: Mutex::new(Some(first)),
         begun: Instant::now(),
         left: AtomicU64::new(calls),
         again: AtomicU64::new(0),
         wrong: Mutex::new(None),
     };
-    let port = serving.address().port();
-    let export = mount(&target(serving.address()), Some(port), Some(port), "/").unwrap();
-    let mut servers = 1;
-    std::thread::scope(|scope| {
+    let export = mount(&target(first), Some(first.port()), Some(first.port()), "/").unwrap();
+    let (last, servers) = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|who| {
-                let mut client = Client::connect(&target(serving.address())).unwrap();
+                let mut client = Client::connect(&target(first)).unwrap();
                 client.keep_port().unwrap();
                 let (place, root) = (&place, &export.root);
                 scope.spawn(move || work(place, who, client, root))
             })
             .collect();
+        let (mut serving, mut servers) = (serving, 1);
         loop {
             // The machine dies at one of its next PUTs.
-            serving
-                .machine
-                .last_counts
-                .store(random.permille(600), SeqCst);
-            serving.machine.left.store(random.between(2, 40), SeqCst);
-            let dies = || serving.machine.dead.load(SeqCst);
+            let machine = Arc::clone(&serving.machine);
+            machine.last_counts.store(random.permille(600), SeqCst);
+            machine.left.store(random.between(2, 40), SeqCst);
             let done = || {
                 clients
                     .iter()
                     .all(std::thread::ScopedJoinHandle::is_finished)
             };
-            while !dies() && !done() {
+            while !machine.dead.load(SeqCst) && !done() {
                 std::thread::sleep(Duration::from_millis(1));
             }
             if done() {
-                break;
+                return (serving, servers);
             }
             place.moves(None);
             serving.kill();
@@ -406,11 +403,10 @@ fn run(seed: u64, calls: u64, fault: Option<DeviceFault>) -> (Option<String>, u6
             place.moves(Some(serving.address()));
         }
     });
-    serving.machine.left.store(u64::MAX, SeqCst);
-    if !serving.machine.dead.load(SeqCst) {
-        serving.end();
-    } else {
-        serving.kill();
+    last.machine.left.store(u64::MAX, SeqCst);
+    match last.machine.dead.load(SeqCst) {
+        true => last.kill(),
+        false => last.end(),
     }
     assert!(place.begun.elapsed() < LIMIT, "it does not end");
     let wrong = place.wrong.into_inner().unwrap();
