@@ -114,7 +114,7 @@ fn bare(procedure: NFS_PROGRAM, xid: u32, reply: &mut Reply) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use nfs3_types::nfs3::{CREATE3res, LINK3res, Nfs3Result, REMOVE3res, RENAME3res, SETATTR3res};
     use nfs3_types::xdr_codec::Unpack;

@@ -87,6 +87,7 @@ fn epoch(coding: &Coding) -> (Bytes, Epoch) {
     let mut epoch = Epoch {
         holes: vec![(100, 7)],
         own_blocks: 2,
+        notes: vec![Bytes::from_static(b"a note"), Bytes::new()],
         ..Epoch::default()
     };
     epoch.data.push(DataName {
