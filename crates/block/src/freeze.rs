@@ -188,6 +188,12 @@ impl Snapshot for Freezer {
         self.epochs(DeviceOp::Flush)?.wait(epoch)
     }
 
+    fn note(&self, note: &[u8]) {
+        if let Some(snapshot) = self.device.snapshot() {
+            snapshot.note(note);
+        }
+    }
+
     /// Rolled back is before the first request alone, when nothing is frozen.
     fn rollback(&self) -> Result<()> {
         self.epochs(DeviceOp::Flush)?.rollback()

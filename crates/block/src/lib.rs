@@ -290,6 +290,12 @@ pub trait Snapshot {
     /// The medium's error; no later epoch becomes durable.
     fn wait(&self, epoch: Ticket) -> Result<()>;
 
+    /// Keeps some bytes that are no block with the epoch under way: a crash that leaves the epoch leaves them, any other does
+    /// not. A device without a place for them drops them.
+    fn note(&self, note: &[u8]) {
+        let _ = note;
+    }
+
     /// Forgets the writes since the last epoch was closed, as a crash after which all others are durable. A caller that
     /// relies on the contract calls it before the first read: a client that died is no crash of the device.
     ///

@@ -20,6 +20,8 @@ pub(crate) enum Code {
     NotRun = 3,
     /// The budget of `crash test` ended early.
     CutShort = 4,
+    /// Another machine took a volume over that this one served.
+    Fenced = 5,
     /// `fsck` could not run.
     CouldNotRun = 8,
 }

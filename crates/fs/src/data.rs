@@ -253,7 +253,7 @@ impl Mounted {
                     .map_err(from_journal)?;
                 continue;
             }
-            let mut work = store.begin(caller.stream, granted)?;
+            let mut work = store.begin_for(caller, granted)?;
             work.relate(Object::File(ino), Access::Exclusive);
             let mut state = inode.exclusive();
             if state.pages.cut.is_some() {

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 use steadfast_journal::{Access, Credits, Journal, Kind, Object, Op, StreamId, Ticket};
-use steadfast_vfs::{Errno, Error, Result, Stream};
+use steadfast_vfs::{Caller, Errno, Error, Note, Result, Stream};
 
 /// The stream of work that no caller asked for: releases, orphans.
 pub(crate) const OWN_STREAM: Stream = Stream(0);
@@ -104,6 +104,13 @@ impl Store {
             .begin(self.stream(stream), credits)
             .map_err(refused)?;
         Ok(Work::new(self, Slot::Own(op)))
+    }
+
+    /// The same for a caller, whose note the operation leaves behind.
+    pub(crate) fn begin_for(&self, caller: &Caller, credits: Credits) -> Result<Work<'_>> {
+        let mut work = self.begin(caller.stream, credits)?;
+        work.note.clone_from(&caller.note);
+        Ok(work)
     }
 
     /// Runs an operation, and again if it found no space but a commit may have made some: freed blocks, freed inode slots,
@@ -251,6 +258,7 @@ pub(crate) struct Work<'a> {
     purpose: Purpose,
     gaps: SmallVec<[(BlockNo, Range<u16>); 2]>,
     at_end: Vec<AtEnd<'a>>,
+    note: Option<Arc<Note>>,
 }
 
 impl<'a> Work<'a> {
@@ -263,6 +271,7 @@ impl<'a> Work<'a> {
             purpose: Purpose::Normal,
             gaps: SmallVec::new(),
             at_end: Vec::new(),
+            note: None,
         }
     }
 
@@ -452,7 +461,13 @@ impl<'a> Work<'a> {
         self.store.alloc.freed(self.freed);
         let stream = self.stream();
         let ticket = match self.op.take() {
-            Some(Slot::Own(op)) => Some(op.commit()),
+            Some(Slot::Own(mut op)) => {
+                if let Some(note) = self.note.take() {
+                    let number = note.joins();
+                    op.note(Box::new(move || note.of(number)));
+                }
+                Some(op.commit())
+            }
             Some(Slot::Lent(_)) | None => None,
         };
         if let Some(ticket) = ticket {

@@ -20,6 +20,10 @@ pub(crate) type Run = (BlockNo, u64);
 /// New data for consecutive blocks.
 pub(crate) type DataRun = (BlockNo, Vec<Arc<Block>>);
 
+/// What an operation leaves beside its changes: made when its batch is sent, because it may be completed until then. None: it
+/// leaves nothing.
+pub type NoteFn = Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>;
+
 /// Which lane; below [`LANES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LaneId(pub(crate) u8);
@@ -79,6 +83,7 @@ pub(crate) struct OpChanges {
     pub(crate) frees: Vec<Run>,
     pub(crate) data: Vec<DataRun>,
     pub(crate) attached: Vec<(u64, Credits)>,
+    pub(crate) note: Option<NoteFn>,
 }
 
 impl OpChanges {

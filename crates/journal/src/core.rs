@@ -24,7 +24,7 @@ mod settle;
 mod streams;
 
 pub(crate) use crate::changes::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId, keys_within};
-use crate::changes::{LaneId, OpName};
+use crate::changes::{LaneId, NoteFn, OpName};
 use crate::epoch::ClosedEpoch;
 use crate::patch::Patch;
 use crate::probe::Probe;
@@ -132,6 +132,8 @@ pub(crate) struct Txn {
     objects: ObjectList,
     /// Its operations, for the trace.
     names: Vec<OpName>,
+    /// What they leave with the epoch that commits them.
+    pub(crate) notes: Vec<NoteFn>,
     /// Transactions that must be laid before this one.
     after: BTreeSet<TxnId>,
     /// Names of transactions that merged into this one.

@@ -32,6 +32,8 @@
 //! Committed images are never ahead of the device's writes, so blocks need no place in memory afterwards,
 //! and blocks that an acknowledged batch freed can be reused at once.
 //!
+//! *Notes.* The journal hands notes of operations to the device between a batch's first write and the close of its epoch. So a crash keeps an operation and its note, or neither.
+//!
 //! *Trims.* The journal trims freed blocks, or the device would keep and move them for ever. A batch's freed
 //! blocks become *waste* after its images; when enough waste has gathered, it is trimmed in that
 //! batch's epoch, after everything else. That order suffices:
@@ -139,6 +141,7 @@ impl Inner {
             let room = epoch.blocks().saturating_sub(ledger.written + blocks);
             self.trim_some(&mut ledger, room);
         }
+        self.leave_notes(&batch)?;
         let closed = self.close_epoch()?;
         ledger.written = 0;
         ledger.torn = false;
@@ -158,6 +161,20 @@ impl Inner {
             self.acknowledge_upto(closed);
         }
         Ok(closed)
+    }
+
+    /// Gives the device the notes of a batch, for the epoch that has its images. The caller holds the ledger, so no other
+    /// epoch gets them.
+    fn leave_notes(&self, batch: &Batch) -> Result<()> {
+        let mut notes = batch.txns.iter().flat_map(|(_, txn)| &txn.notes).peekable();
+        if notes.peek().is_none() {
+            return Ok(());
+        }
+        let epochs = self.epochs()?;
+        notes
+            .filter_map(|note| note())
+            .for_each(|note| epochs.note(&note));
+        Ok(())
     }
 
     fn epochs(&self) -> Result<&dyn Snapshot> {

@@ -103,6 +103,7 @@ mod sync;
 pub mod trace;
 mod workers;
 
+pub use changes::NoteFn;
 pub use clock::Clock;
 pub use dump::{
     CoveredItem, CoveredState, EntryItem, HeaderFound, HeaderItem, LogEnd, LogItem, LogSummary,

@@ -1,6 +1,7 @@
 //! One operation: a private collection of edits that becomes visible atomically.
 
 use crate::around::Around;
+use crate::changes::NoteFn;
 use crate::core::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId};
 use crate::engine::Inner;
 use crate::lanes::LaneId;
@@ -86,6 +87,7 @@ pub struct Op<'a> {
     frees: Vec<Run>,
     data: Around,
     attached: Vec<(u64, Credits)>,
+    note: Option<NoteFn>,
     /// Upper bound of its use so far: the sum of the bounds of its calls.
     used: Credits,
     /// Log bytes of `used` that calls have added which are not edits.
@@ -113,6 +115,7 @@ impl<'a> Op<'a> {
             frees: Vec::new(),
             data: Around::default(),
             attached: Vec::new(),
+            note: None,
             used: Credits::default(),
             fixed_bytes: 0,
         }
@@ -482,6 +485,12 @@ impl<'a> Op<'a> {
         Ok(())
     }
 
+    /// Leaves a note with the epoch that commits this operation, on a device that keeps some
+    /// ([`steadfast_block::Snapshot::note`]); elsewhere it is dropped. An operation without changes leaves none.
+    pub fn note(&mut self, note: NoteFn) {
+        self.note = Some(note);
+    }
+
     /// Makes all changes visible at once, in memory. Not durable yet: see
     /// [`Journal::wait`](crate::Journal::wait).
     pub fn commit(mut self) -> Ticket {
@@ -525,6 +534,7 @@ impl<'a> Op<'a> {
             frees: std::mem::take(&mut self.frees),
             data,
             attached: std::mem::take(&mut self.attached),
+            note: self.note.take(),
         };
         // An operation that stops half-way must stop the journal: others would build on it.
         let halfway = self.inner.halfway(self.lane);

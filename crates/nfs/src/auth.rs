@@ -146,6 +146,7 @@ pub(crate) fn caller(
         stream,
         checked: false,
         umask: 0,
+        note: None,
     }
 }
 

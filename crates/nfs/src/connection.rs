@@ -429,6 +429,9 @@ impl Connection {
 
     /// Ends so many calls, with their replies if they have any. `reply_bytes` is what [`Taken`] has said.
     pub(crate) fn finish(&self, calls: u32, replies: &[u8], reply_bytes: usize) {
+        if !replies.is_empty() && !self.reactor.may_answer() {
+            self.close();
+        }
         // A long reply may have to be kept: the memory for it is counted, and made, before it is taken.
         let counted = match replies.len() > STALL_BYTES {
             true => self.reactor.memory.buffer_bytes,
@@ -455,6 +458,9 @@ impl Connection {
 
     /// Sends a reply to a call that another one has answered.
     pub(crate) fn send_also(&self, reply: &[u8]) {
+        if !self.reactor.may_answer() {
+            return self.close();
+        }
         let state = self.state();
         if !state.closed {
             self.send(state, reply);
@@ -683,7 +689,8 @@ impl Connection {
             stall_time: Duration::ZERO,
             guest_time: Duration::ZERO,
         };
-        let reactor = Arc::new(Reactor::new(limits, Arc::default(), Arc::default(), None).unwrap());
+        let reactor =
+            Arc::new(Reactor::new(limits, Arc::default(), Arc::default(), None, None).unwrap());
         let peer = Peers::default().join(address.ip(), Instant::now());
         let budget = Budget::new(Arc::clone(&reactor.memory), peer);
         Connection::new(reactor, 1, stream, (address, false), budget)

@@ -19,6 +19,7 @@ use crate::connection::Connection;
 use crate::convert;
 use crate::drc::{Cache, Key, Verdict};
 use crate::exports::{Export, Table};
+use crate::kept;
 use crate::log::Log;
 use crate::memory::{Account, Waiter};
 use crate::metrics::Metrics;
@@ -29,6 +30,7 @@ use crate::rpc::{self, Call, Message};
 use crate::tls::Security;
 use crate::volume::Volume;
 use crate::watch::Watch;
+use steadfast_vfs::Note;
 
 /// What is served.
 #[derive(Debug)]
@@ -37,7 +39,7 @@ pub(crate) struct Service {
     pub(crate) metrics: Arc<Metrics>,
     log: Arc<Log>,
     mounts: Mounts,
-    drc: Cache,
+    pub(crate) drc: Cache,
     pub(crate) watch: Watch,
 }
 
@@ -212,16 +214,28 @@ impl Service {
         }
         let debts = Debts::default();
         let volume = procedures::volume_of(&table, call.args);
+        let note = key
+            .filter(|_| volume.is_some_and(|volume| volume.keeps_replies()))
+            .map(|key| Note::new(kept::encode(&key, None)));
         let mut status = None;
         let client = noted.client.clone();
         let from = (call, client.as_deref());
-        let mut run = || status = self.run(&table, connection, from, procedure, &debts, reply);
+        let left = (&debts, note.as_ref());
+        let mut run = || status = self.run(&table, connection, from, procedure, left, reply);
         match volume.filter(|_| in_memory) {
             Some(volume) if !volume.fs().in_memory(&mut run) => return Outcome::MustWait,
             Some(_) => {}
             None => run(),
         }
         let failed = status != Some(nfsstat3::NFS3_OK);
+        match (&note, &key) {
+            (Some(note), Some(key)) if !failed => {
+                note.replace(kept::encode(key, Some(reply.finish())));
+                note.whole();
+            }
+            (Some(note), _) => note.in_parts(),
+            (None, _) => {}
+        }
         if let Some(volume) = volume.filter(|volume| key.is_some() && volume.sync_always()) {
             // Also what a call did that failed half-way.
             debts.owe_everything(volume);
@@ -320,7 +334,7 @@ impl Service {
         connection: &Arc<Connection>,
         (call, client): (&Call<'_>, Option<&Client>),
         procedure: NFS_PROGRAM,
-        debts: &Debts,
+        (debts, note): (&Debts, Option<&Arc<Note>>),
         reply: &mut Reply,
     ) -> Option<nfsstat3> {
         let claimed = match auth::read(call.flavor, call.credential) {
@@ -340,6 +354,7 @@ impl Service {
             claimed: &claimed,
             client,
             debts,
+            note,
         };
         rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
         let mut args = call.args;

@@ -14,7 +14,9 @@
 //! * a client displaces its own replies, not those of others, and WRITEs displace WRITEs alone. Only when as many
 //!   clients as [`Limits::all`] has room for fill their shares is the oldest reply of all forgotten.
 //!
-//! It is memory of this process: after a restart a repeated call is carried out again.
+//! It is memory of this process: after a restart a repeated call is carried out again, unless the volume keeps replies (`kept`).
+//! Across machines a call is known by the same things: a client has to keep its address and its port, as one behind a service
+//! address does, and the servers must see them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -56,13 +58,13 @@ const WRITES: Limits = Limits {
 /// What a call is known by.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
-    peer: SocketAddr,
-    xid: u32,
-    procedure: u32,
-    len: usize,
-    sum: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) xid: u32,
+    pub(crate) procedure: u32,
+    pub(crate) len: usize,
+    pub(crate) sum: u64,
     /// What was asked under protection is answered under no less.
-    security: Security,
+    pub(crate) security: Security,
 }
 
 impl Key {
@@ -223,6 +225,14 @@ impl Cache {
         let waiting = Vec::new();
         part.entries.insert(key, Entry::InProgress { waiting });
         Verdict::New
+    }
+
+    /// Remembers a reply that an earlier server has left.
+    pub(crate) fn inherit(&self, key: Key, reply: &[u8], now: Instant) {
+        let mut part = self.part(&key);
+        if !part.entries.contains_key(&key) {
+            part.remember(key, reply, now);
+        }
     }
 
     /// Remembers the reply of a call. Returns the connections that wait for it, too.

@@ -6,7 +6,9 @@
 //! * What is answered is durable: every change but unstable writes is committed before its reply, in the stream of
 //!   the client, user or export, and calls that come together share a flush (GoJournal §3; ccfs §3.2).
 //! * `committed` and the write verifier say what is true (`procedures`, `volume`).
-//! * A call that comes again is answered, not carried out again within two minutes (`drc`).
+//! * A call that comes again is answered, not carried out again within two minutes (`drc`), also by the next server of
+//!   a volume whose file system keeps the replies (`kept`).
+//! * While another server may take a volume over, nothing is answered without its gate's leave ([`Gate`]).
 //! * Handles cannot be made by others, live as long as their files, and never name another (`handles`).
 //! * A client that is slow, dead or hostile harms no other client: no worker waits for one, memory is bounded (`connection`,
 //!   `memory`, `reactor`), and nothing that it sends is believed (`record`, `xdr`, `rpc`).
@@ -46,6 +48,7 @@ mod exports;
 #[doc(hidden)]
 pub mod fuzz;
 mod handles;
+mod kept;
 mod log;
 mod memory;
 mod metrics;
@@ -74,6 +77,8 @@ pub use exports::{Access, Export, ExportError, Streams, everybody, this_host};
 pub use ipnet::IpNet;
 pub use reload::{Reloaded, Reloader, Retired, Source};
 pub use rpcbind::Registration;
-pub use server::{Counters, Ended, Error, Options, Server, Stopper, THREADS_DEFAULT, THREADS_MAX};
+pub use server::{
+    Counters, Ended, Error, Gate, Options, Server, Stopper, THREADS_DEFAULT, THREADS_MAX,
+};
 pub use tls::{Security, Tls, TlsError};
 pub use volume::{ExportedVolume, Limits};

@@ -20,6 +20,7 @@ use crate::events::Events;
 use crate::log::Log;
 use crate::memory::{Budget, HandshakeLimits, Memory, Peers, Waiter};
 use crate::metrics::Metrics;
+use crate::server::Gate;
 use crate::tls::Tls;
 
 /// The token of the end of the server.
@@ -77,6 +78,7 @@ pub(crate) struct Reactor {
     pub(crate) log: Arc<Log>,
     /// What clients that want TLS get.
     pub(crate) tls: Option<Tls>,
+    gate: Option<Arc<dyn Gate>>,
     aborted: AtomicBool,
 }
 
@@ -86,6 +88,7 @@ impl Reactor {
         metrics: Arc<Metrics>,
         log: Arc<Log>,
         tls: Option<Tls>,
+        gate: Option<Arc<dyn Gate>>,
     ) -> std::io::Result<Reactor> {
         Ok(Reactor {
             events: Events::new()?,
@@ -103,6 +106,7 @@ impl Reactor {
             metrics,
             log,
             tls,
+            gate,
             aborted: AtomicBool::new(false),
         })
     }
@@ -294,6 +298,19 @@ impl Reactor {
     pub(crate) fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
         self.stop();
+    }
+
+    /// Whether an answer that is complete may leave. May wait; no lock is held.
+    pub(crate) fn may_answer(&self) -> bool {
+        let gate = self.gate.as_ref();
+        gate.is_none_or(|gate| gate.may_answer())
+    }
+
+    /// What the gate shows.
+    pub(crate) fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
+        self.gate
+            .as_ref()
+            .map_or_else(Vec::new, |gate| gate.gauges())
     }
 
     pub(crate) fn is_aborted(&self) -> bool {

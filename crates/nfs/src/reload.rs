@@ -7,10 +7,13 @@
 //! Invariant: when [`Retired::wait`] returns, no call uses the volume and none will: it can be closed.
 
 use std::sync::{Arc, mpsc};
+use std::time::Instant;
 
 use crate::dispatch::Service;
+use crate::drc::Cache;
 use crate::exports::{Export, Table};
 use crate::handles::Lasting;
+use crate::kept;
 use crate::server::Error;
 use crate::tls::Tls;
 use crate::volume::{ExportedVolume, Volume};
@@ -62,8 +65,17 @@ pub struct Reloaded {
 }
 
 /// Gets a volume ready. Adds what its user should know to `notes`.
-pub(crate) fn open(served: ExportedVolume, notes: &mut Vec<String>) -> Result<Arc<Volume>, Error> {
+pub(crate) fn open(
+    mut served: ExportedVolume,
+    drc: &Cache,
+    notes: &mut Vec<String>,
+) -> Result<Arc<Volume>, Error> {
     let name = served.name.clone();
+    for note in std::mem::take(&mut served.replies) {
+        if let Some((key, reply)) = kept::decode(&note) {
+            drc.inherit(key, &reply, Instant::now());
+        }
+    }
     let (volume, lasting) = Volume::open(served).map_err(|source| Error::Key {
         name: name.clone(),
         source,
@@ -87,7 +99,7 @@ impl Reloader {
         let mut opened = Vec::new();
         for source in volumes {
             opened.push(match source {
-                Source::New(served) => open(served, &mut notes)?,
+                Source::New(served) => open(served, &self.service.drc, &mut notes)?,
                 Source::Kept(name) => {
                     let mut known = old.volumes.iter();
                     let known = known.find(|volume| volume.name() == name);

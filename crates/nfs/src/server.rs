@@ -135,6 +135,20 @@ pub struct Options {
     pub tls: Option<Tls>,
     /// What hears why clients were refused: some lines a minute at most.
     pub tell: Option<fn(&str)>,
+    /// Asked before each answer.
+    pub gate: Option<Arc<dyn Gate>>,
+}
+
+/// Whether the server may answer: another machine may be about to take its volumes over.
+pub trait Gate: Send + Sync + std::fmt::Debug {
+    /// Asked when an answer is complete, before it is sent. May wait until that is known. False: it is not sent, and its connection
+    /// is closed.
+    fn may_answer(&self) -> bool;
+
+    /// What counters show of it: name, meaning, value now.
+    fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
+        Vec::new()
+    }
 }
 
 impl Default for Options {
@@ -155,6 +169,7 @@ impl Default for Options {
             access_log: None,
             tls: None,
             tell: None,
+            gate: None,
         }
     }
 }
@@ -212,8 +227,9 @@ impl Server {
     ) -> Result<Server, Error> {
         let mut notes = Vec::new();
         let mut opened = Vec::new();
+        let drc = Cache::new(options.replies_remembered);
         for served in volumes {
-            opened.push(reload::open(served, &mut notes)?);
+            opened.push(reload::open(served, &drc, &mut notes)?);
         }
         let table = Table::new(opened, exports)?;
         table.check_security(options.tls.as_ref())?;
@@ -242,6 +258,7 @@ impl Server {
             Arc::clone(&metrics),
             Arc::clone(&log),
             options.tls.clone(),
+            options.gate.clone(),
         );
         let reactor = Arc::new(reactor.map_err(system("making an epoll"))?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -268,7 +285,7 @@ impl Server {
                 table,
                 metrics,
                 log,
-                Cache::new(options.replies_remembered),
+                drc,
                 Watch::new(options.access_log.clone()),
             )),
             listeners,
@@ -397,6 +414,12 @@ impl Stopper {
     pub fn stop(&self) {
         self.0.want_end(None);
     }
+
+    /// The same, and no answer leaves any more: what calls find from now on need not be true.
+    pub fn abort(&self) {
+        self.0.reactor.abort();
+        self.0.want_end(None);
+    }
 }
 
 /// What a server has counted.
@@ -434,6 +457,8 @@ impl Counters {
             sums.into_iter()
                 .map(|(name, value)| (name.to_owned(), value)),
         );
+        let gauges = self.0.reactor.gauges().into_iter();
+        list.extend(gauges.map(|(name, _, value)| (format!("{name}_now"), value)));
         list
     }
 
@@ -452,6 +477,10 @@ impl Counters {
         let service = &self.0.service;
         let mut page = Page::default();
         service.metrics.add_to(&mut page);
+        for (name, help, value) in self.0.reactor.gauges() {
+            let name = format!("steadfast_nfs_{name}");
+            page.add((&name, Kind::Gauge, help), &[], value);
+        }
         let table = service.table();
         for volume in &table.volumes {
             let space = volume.fs().statfs().ok();

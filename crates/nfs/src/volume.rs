@@ -2,7 +2,7 @@
 //! changes of one object take.
 //!
 //! Invariants:
-//! * the *write verifier* is a number of this run of the server, and changes when a sync failed: then
+//! * the *write verifier* is a number of this run of the server, or of its ownership of the volume, and changes when a sync failed: then
 //!   what was written and not synced may be lost, and clients see another verifier and send it again;
 //! * while a change holds an object's *turn*, no other changes it, so that the attributes before and after
 //!   belong to it alone (weak cache consistency). No thread waits for a commit meanwhile.
@@ -53,6 +53,12 @@ pub struct ExportedVolume {
     /// The contract `sync`: also unstable writes, and what a failed call has done, are durable before they are answered.
     /// The file system leaves that to this server.
     pub sync: bool,
+    /// The write verifier to begin with: of this period of ownership, and no other. By default a random number.
+    pub verifier: Option<u64>,
+    /// Replies become durable together with what they tell of: the file system keeps notes.
+    pub keeps_replies: bool,
+    /// What earlier servers have left there, oldest first.
+    pub replies: Vec<Vec<u8>>,
 }
 
 impl std::fmt::Debug for ExportedVolume {
@@ -71,6 +77,9 @@ impl ExportedVolume {
             limits: Limits::default(),
             read_only: false,
             sync: false,
+            verifier: None,
+            keeps_replies: false,
+            replies: Vec::new(),
         }
     }
 }
@@ -112,10 +121,11 @@ impl Volume {
     pub(crate) fn open(served: ExportedVolume) -> steadfast_vfs::Result<(Volume, Lasting)> {
         let (key, lasting) = Key::of(&*served.fs, served.read_only)?;
         let (in_use, ended) = mpsc::channel();
+        let verifier = served.verifier.unwrap_or_else(random);
         let volume = Volume {
             served,
             key,
-            verifier: AtomicU64::new(random()),
+            verifier: AtomicU64::new(verifier),
             failed: AtomicBool::new(false),
             turns: (0..OBJECT_LOCKS).map(|_| Mutex::new(())).collect(),
             commits: CommitQueue::default(),
@@ -152,6 +162,11 @@ impl Volume {
 
     pub(crate) fn read_only(&self) -> bool {
         self.served.read_only
+    }
+
+    /// Whether replies become durable.
+    pub(crate) fn keeps_replies(&self) -> bool {
+        self.served.keeps_replies
     }
 
     /// Whether everything is durable before it is answered.

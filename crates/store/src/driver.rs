@@ -4,22 +4,28 @@
 //! wants next becomes tasks again. The bytes of objects on their way stay here until they have landed, and reads are served
 //! from them. Nothing here decides what is durable: the machine does.
 
+use crate::cached::LagClock;
 use crate::io::{Got, Io, Put, StoreError, pause};
+use crate::lease::{Held, MARGIN, ServingLease};
 use crate::object::{
     HeadObject, SlotBody, decode_head, decode_slot, encode_head, encode_seal, open,
 };
+use crate::owner::{Owner, OwnerState};
 use crate::place::{PlaceError, runtime};
 use crate::protocol::{
-    Answer, Base, Body, Event, Full, Head, Kind, Nonce, ObjectName, Output, Reference, Request,
-    Settings, Slot, SlotName, SlotSeen, Stamp, Stop, Term, Version, Writer,
+    Answer, Base, Body, Event, Full, Head, Kind, LocalTime, Nonce, ObjectName, Output, Proof,
+    Reference, Request, Settings, Slot, SlotName, SlotSeen, Stamp, Stop, Term, Version, Writer,
 };
 use bytes::Bytes;
 use object_store::{PutMode, UpdateVersion};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// ETags that are remembered: of the versions of `head` seen last.
 const TAGS: usize = 8;
+/// How often those who wait for the lease look at the clock.
+const LEASE_LOOK: Duration = Duration::from_millis(20);
 
 /// Why a volume cannot be written any more. Sticky.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -52,19 +58,45 @@ struct State {
     uploads: HashSet<ObjectName>,
     /// Unanswered attempts of a PUT.
     attempts: HashMap<ObjectName, u32>,
-    /// Who owned the volume before.
+    /// The owner and the lease in the head that was read last.
     owner_before: String,
     /// The size of the disk as `head` has it, or is to have it from the next swap on.
     blocks: u64,
+    lease_before: u32,
+    /// The last writer, as the head shows it that this one's claim replaces.
+    predecessor: Predecessor,
+    /// When the old term was known to be sealed.
+    sealed_at: LocalTime,
+    /// Of a writer that answers clients.
+    held: Option<Held>,
     failed: Option<Failed>,
     /// Nothing is sent any more.
     closed: bool,
+}
+
+/// Who may still answer clients out of the term that is taken over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Predecessor {
+    pub(crate) owner: String,
+    pub(crate) lease_ms: u32,
+    /// The owner is the one whose term is open; another machine may have claimed the volume, and died before it opened a term.
+    pub(crate) opened: bool,
+}
+
+impl Predecessor {
+    /// It is a process of this machine that has ended: it answers nobody.
+    pub(crate) fn has_ended(&self) -> bool {
+        let owner: Owner = self.owner.parse().unwrap_or_default();
+        self.opened && owner.state() == OwnerState::Ended
+    }
 }
 
 /// See the module's header.
 pub(crate) struct Driver {
     pub(crate) io: Arc<Io>,
     owner: String,
+    nonce: Nonce,
+    clock: LagClock,
     /// The number of the next object, held while one is being made: names and numbers come in the same order.
     numbers: Mutex<u64>,
     state: Mutex<State>,
@@ -78,12 +110,16 @@ impl Driver {
         settings: Settings,
         nonce: Nonce,
         owner: String,
+        held: Option<Held>,
+        clock: LagClock,
     ) -> Result<Arc<Driver>, PlaceError> {
         runtime()?;
         let (writer, output) = Writer::new(settings, nonce);
         let driver = Arc::new(Driver {
             io,
             owner,
+            nonce,
+            clock,
             numbers: Mutex::new(0),
             state: Mutex::new(State {
                 writer,
@@ -97,6 +133,10 @@ impl Driver {
                 attempts: HashMap::new(),
                 owner_before: String::new(),
                 blocks: 0,
+                lease_before: 0,
+                predecessor: Predecessor::default(),
+                sealed_at: LocalTime(0),
+                held,
                 failed: None,
                 closed: false,
             }),
@@ -127,12 +167,20 @@ impl Driver {
                 }
                 Event::Acknowledged(slot) => {
                     state.acknowledged = state.acknowledged.max(*slot);
+                    let now = self.now();
+                    if let Some(held) = &mut state.held {
+                        held.acknowledged(*slot, now);
+                    }
                     let term = state.writer.term();
                     state.forget(ObjectName::Log(SlotName { term, slot: *slot }));
                 }
                 Event::Opened { first, .. } => {
                     state.acknowledged = first.before();
                     state.found.clear();
+                    state.events.push_back(event);
+                }
+                Event::Sealed { .. } => {
+                    state.sealed_at = self.now();
                     state.events.push_back(event);
                 }
                 Event::Stopped(stop) => state.fail(Failed::Stopped(*stop)),
@@ -155,6 +203,14 @@ impl Driver {
     async fn carry_out(self: Arc<Self>, request: Request, attempt: u32) {
         if attempt > 0 && is_put(&request) {
             tokio::time::sleep(pause(attempt)).await;
+        }
+        if let Request::PutSlot {
+            at,
+            body: Body::Epoch(_),
+        } = &request
+            && let Some(held) = &mut self.lock().held
+        {
+            held.sends(at.slot, self.now());
         }
         let answer = self.execute(&request).await;
         let mut state = self.lock();
@@ -191,9 +247,17 @@ impl Driver {
                     .map_err(|why| io.damaged(ObjectName::Head, why))?;
                 let mut state = self.lock();
                 state.remember(object.head.version, got.version);
+                if object.head.claim.nonce != self.nonce {
+                    state.predecessor = Predecessor {
+                        owner: object.owner.clone(),
+                        lease_ms: object.lease_ms,
+                        opened: object.head.open_term() == Some(object.head.claim.term),
+                    };
+                }
                 state.owner_before = object.owner;
                 // Only the owner makes it larger; who else swaps `head` keeps what is there.
                 state.blocks = state.blocks.max(object.blocks);
+                state.lease_before = object.lease_ms;
                 Answer::Head(object.head)
             }
             Request::SwapHead { from, to } => self.swap_head(*from, to).await,
@@ -244,12 +308,18 @@ impl Driver {
             true => self.owner.clone(),
             false => state.owner_before.clone(),
         };
+        // The lease is that of the term that is open: a claim alone ends nobody's.
+        let lease_ms = match to.open_term() == Some(state.writer.term()) {
+            true => state.held.as_ref().map_or(0, Held::duration_ms),
+            false => state.lease_before,
+        };
         encode_head(
             &self.io.coding,
             &HeadObject {
                 head: to.clone(),
                 owner,
                 blocks: state.blocks,
+                lease_ms,
             },
         )
     }
@@ -479,6 +549,140 @@ impl Driver {
         }
     }
 
+    fn now(&self) -> LocalTime {
+        LocalTime(self.clock.now_ms())
+    }
+
+    /// What those who answer clients look at, if this writer has a lease.
+    pub(crate) fn serving_lease(self: &Arc<Self>, unheeded: bool) -> Option<ServingLease> {
+        let state = self.lock();
+        let held = state.held.as_ref()?;
+        Some(ServingLease::of(self, held, self.clock.clone(), unheeded))
+    }
+
+    /// Waits until the writer before answers nobody any more, after [`Event::Sealed`]. `over`: whether it is known to have
+    /// ended.
+    pub(crate) fn wait_out_lease(
+        &self,
+        over: impl FnOnce(&Predecessor) -> bool,
+    ) -> Result<(), Failed> {
+        let (predecessor, sealed_at) = {
+            let state = self.lock();
+            (state.predecessor.clone(), state.sealed_at)
+        };
+        let lease = u64::from(predecessor.lease_ms);
+        if lease == 0 || over(&predecessor) {
+            return Ok(());
+        }
+        let until = sealed_at.0 + lease + lease.div_ceil(MARGIN) + 1;
+        let mut state = self.lock();
+        loop {
+            Driver::check(&state)?;
+            let left = until.saturating_sub(self.now().0);
+            if left == 0 {
+                return Ok(());
+            }
+            let waited = self.changed.wait_timeout(state, self.clock.sleep(left));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until `look` has an answer: the lease is renewed, or is over.
+    pub(crate) fn wait_for_lease(&self, look: &dyn Fn() -> Option<bool>) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.failed.is_some() || state.closed {
+                return false;
+            }
+            if let Some(may) = look() {
+                return may;
+            }
+            let waited = self.changed.wait_timeout(state, LEASE_LOOK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for a failure, but not longer.
+    pub(crate) fn wait_for_failure(&self, most: Duration) -> Option<Failed> {
+        let begun = Instant::now();
+        let mut state = self.lock();
+        loop {
+            if state.failed.is_some() {
+                return state.failed.clone();
+            }
+            let left = most.checked_sub(begun.elapsed())?;
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Nothing is answered any more: the volume is about to be handed over.
+    pub(crate) fn end_lease(&self) {
+        if let Some(held) = &self.lock().held {
+            held.end();
+        }
+        self.changed.notify_all();
+    }
+
+    /// The thread that renews the lease while no slots do: reads `head` when half of it has gone by without a proof.
+    pub(crate) fn keep_lease(self: &Arc<Self>) {
+        let Ok(runtime) = runtime() else { return };
+        let mut failures = 0;
+        loop {
+            let patience = {
+                let mut state = self.lock();
+                loop {
+                    if state.closed || state.failed.is_some() {
+                        return;
+                    }
+                    let Some(held) = &state.held else { return };
+                    let idle = held.idle_ms(self.now());
+                    if idle == 0 {
+                        break held.patience();
+                    }
+                    let waited = (self.changed).wait_timeout(state, self.clock.sleep(idle));
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            };
+            match runtime.block_on(self.prove(patience)) {
+                true => failures = 0,
+                false => {
+                    std::thread::sleep(pause(failures).min(patience));
+                    failures += 1;
+                }
+            }
+        }
+    }
+
+    /// Reads `head`. Returns whether it shows this writer's claim.
+    async fn prove(self: &Arc<Self>, patience: Duration) -> bool {
+        let sent = self.now();
+        let Ok(Some(got)) = self.io.get_within(ObjectName::Head, patience).await else {
+            return false;
+        };
+        let Ok(object) = decode_head(&self.io.coding, &got.bytes) else {
+            return false;
+        };
+        let mut state = self.lock();
+        match state.writer.proof(&object.head) {
+            Proof::Own => {
+                let now = self.now();
+                if let Some(held) = &mut state.held {
+                    held.renewed(sent, now);
+                }
+                self.changed.notify_all();
+                true
+            }
+            Proof::Fenced => {
+                let answer = Answer::Head(object.head);
+                let output = state.writer.answer(&Request::ReadHead, answer);
+                self.dispatch(&mut state, output);
+                false
+            }
+            Proof::None => false,
+        }
+    }
+
     /// Sends nothing any more, and ends all waiting. What is on its way may still take effect.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
@@ -507,6 +711,9 @@ fn target(request: &Request) -> ObjectName {
 
 impl State {
     fn fail(&mut self, failed: Failed) {
+        if let Some(held) = &self.held {
+            held.end();
+        }
         // The first reason is the one that is reported.
         self.failed.get_or_insert(failed);
     }

@@ -27,4 +27,12 @@ pub enum DeviceFault {
     SaltsCounted,
     /// A disk grows, and `head` does not say it.
     SizeUnpublished,
+    /// An epoch is sent without its notes.
+    NoteLost,
+    /// A note is sent in an epoch before the one with its blocks.
+    NoteEarly,
+    /// A successor does not wait for the lease of the writer before.
+    LeaseNotAwaited,
+    /// A machine answers clients as long as it is not told that it was fenced.
+    LeaseUnheeded,
 }

@@ -243,6 +243,16 @@ impl Io {
         Ok(None)
     }
 
+    /// Reads an object, once, within this time.
+    pub(crate) async fn get_within(
+        &self,
+        name: ObjectName,
+        patience: Duration,
+    ) -> Result<Option<Got>, StoreError> {
+        let got = self.get_once(name, None, 0, patience).await;
+        got.map_err(|(why, _)| self.refused("reading", &name.to_string(), &why))
+    }
+
     /// An object's length, if the store says it.
     async fn size(&self, name: ObjectName) -> Option<u64> {
         let path = self.location.path(&name.to_string());
@@ -260,7 +270,7 @@ impl Io {
         range: &Option<Range<u64>>,
         bytes: u64,
     ) -> Result<Option<Got>, (String, bool)> {
-        let ask = || Box::pin(self.get_once(name, range.clone(), bytes));
+        let ask = || Box::pin(self.get_once(name, range.clone(), bytes, deadline(bytes)));
         let Some(late) = self.traffic().late_after(bytes) else {
             return ask().await;
         };
@@ -277,14 +287,14 @@ impl Io {
         }
     }
 
-    /// Asks once. An error has the store's answer, and whether asking again is hopeless.
+    /// Asks once, for about `bytes` bytes, within a time. An error has the store's answer, and whether asking again is hopeless.
     async fn get_once(
         &self,
         name: ObjectName,
         range: Option<Range<u64>>,
         bytes: u64,
+        deadline: Duration,
     ) -> Result<Option<Got>, (String, bool)> {
-        let deadline = deadline(bytes);
         let path = self.location.path(&name.to_string());
         let options = GetOptions {
             range: range.clone().map(Into::into),

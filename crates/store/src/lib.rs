@@ -30,6 +30,7 @@ mod fault;
 mod follow;
 mod io;
 mod keys;
+mod lease;
 mod local;
 mod map;
 mod object;
@@ -54,6 +55,7 @@ pub use follow::Follower;
 pub use io::Requests;
 pub use io::StoreError;
 pub use keys::{KeyFile, KeyFileError};
+pub use lease::{LEASE_LEAST, ServingLease};
 pub use object::{
     Bad, Compression, FORMAT_VERSION, Features, Parent, Pin, PinKind, Roots, VolumeId, VolumeObject,
 };

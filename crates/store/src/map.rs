@@ -145,6 +145,8 @@ pub(crate) struct Map {
 pub(crate) enum Changed {
     Region(Region),
     Objects(Part),
+    /// Encoded.
+    Notes(Vec<u8>),
 }
 
 pub(crate) fn regions(block: u64, count: u64) -> impl Iterator<Item = u64> {

@@ -206,6 +206,13 @@ pub struct OpenOptions {
     pub keep_deleted: Duration,
     /// A full epoch is flushed, instead of refusing what does not fit: for clients that know of no epochs.
     pub flush_when_full: bool,
+    /// The device's client answers others for so long after each proof that the volume is still this machine's
+    /// ([`ServingLease`](crate::ServingLease)); a successor waits for that.
+    pub lease: Option<Duration>,
+    /// The lease of a writer is waited out even if it was a process of this machine that has ended.
+    pub wait_for_dead: bool,
+    /// Leases are measured by it.
+    pub clock: crate::LagClock,
     /// A device that is dropped is released: for commands that end in many ways.
     pub release_on_drop: bool,
     /// A rule that the disk leaves out, and one of the protocol.
@@ -253,6 +260,9 @@ impl Default for OpenOptions {
             cache_bytes: 128 << 20,
             keep_deleted: Duration::from_secs(600),
             flush_when_full: false,
+            lease: None,
+            wait_for_dead: false,
+            clock: crate::LagClock::default(),
             release_on_drop: false,
             #[cfg(feature = "faults")]
             faults: Default::default(),

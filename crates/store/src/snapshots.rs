@@ -21,10 +21,11 @@ struct Session<'a> {
     io: &'a Io,
     /// The bytes of the list under the name that it gets.
     list: Option<Bytes>,
-    /// The ETag of the head that was read last, and the owner and the size in it.
+    /// The ETag of the head that was read last, and the owner, the size and the lease in it.
     tag: Option<UpdateVersion>,
     owner: String,
     blocks: u64,
+    lease_ms: u32,
 }
 
 impl Session<'_> {
@@ -38,6 +39,7 @@ impl Session<'_> {
                 let object = object.map_err(|why| io.damaged(ObjectName::Head, why))?;
                 self.tag = Some(got.version);
                 (self.owner, self.blocks) = (object.owner, object.blocks);
+                self.lease_ms = object.lease_ms;
                 Answer::Head(object.head)
             }
             Request::PutObject { name, .. } => {
@@ -59,6 +61,7 @@ impl Session<'_> {
                     head: to.clone(),
                     owner: self.owner.clone(),
                     blocks: self.blocks,
+                    lease_ms: self.lease_ms,
                 };
                 let bytes = encode_head(&io.coding, &object);
                 outcome(io.put(ObjectName::Head, bytes, PutMode::Update(tag)).await)
@@ -89,6 +92,7 @@ impl Found {
             tag: None,
             owner: String::new(),
             blocks: 0,
+            lease_ms: 0,
         };
         loop {
             let answer = runtime.block_on(session.execute(&request))?;
@@ -201,7 +205,7 @@ impl Found {
         let Some(parent) = self.object.parents.first() else {
             return Ok(());
         };
-        let (_, _, core) = read_history(&self.sources, self.object.base, Duration::ZERO)?;
+        let (_, core) = read_history(&self.sources, self.object.base, Duration::ZERO)?;
         let mut needing = self.pins_with_parents()?;
         if core.needs_parents() || !needing.is_empty() {
             let names = needing.drain(..).map(|pin| pin.name).collect();

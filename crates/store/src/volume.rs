@@ -171,6 +171,7 @@ fn create_as(
         head: Head::new(Nonce(random()?)),
         owner: String::new(),
         blocks: 0,
+        lease_ms: 0,
     };
     if !block_on(io.create(ObjectName::Head, encode_head(&io.coding, &head)))? {
         return Err(OpenError::Exists(url));
@@ -277,6 +278,7 @@ impl Found {
             head,
             owner,
             blocks,
+            ..
         } = read_head(self.sources.own())?;
         Ok(State {
             blocks: self.blocks(blocks),

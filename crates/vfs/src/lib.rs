@@ -30,6 +30,7 @@ pub mod acl;
 mod error;
 mod flags;
 pub mod metrics;
+mod note;
 mod pass_through;
 pub mod policy;
 mod replica;
@@ -38,6 +39,7 @@ mod streams;
 
 pub use error::{Errno, Error, Result};
 pub use flags::InodeFlags;
+pub use note::Note;
 pub use replica::Replica;
 pub use scrub::{ScrubCursor, ScrubFinding, ScrubPiece, Severity};
 pub use streams::{MERGES_KEPT, MergeCause, StreamMerge, StreamStats, Streams};
@@ -89,6 +91,8 @@ pub struct Caller {
     /// Permission bits that a new inode does not get, unless its directory has a default ACL.
     /// 0 if the front end has taken them away already.
     pub umask: u16,
+    /// What becomes durable together with the operations of this call, on a file system that keeps notes.
+    pub note: Option<Arc<Note>>,
 }
 
 impl Caller {
@@ -102,6 +106,7 @@ impl Caller {
             stream: Stream(0),
             checked: false,
             umask: 0,
+            note: None,
         }
     }
 

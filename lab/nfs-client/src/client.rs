@@ -10,7 +10,7 @@ use nfs3_types::xdr_codec::{Opaque, Unpack};
 
 use crate::calls::{Call, decode, entry, mode, read_args, unchecked};
 use crate::failure::{Failure, wrong};
-use crate::rpc::{Connection, Reply, Target};
+use crate::rpc::{Connection, Reply, Sent, Target};
 use crate::wire::{MOUNT, NFS, PORTMAP, Program};
 
 /// An export, mounted.
@@ -156,6 +156,22 @@ impl Client {
         self.connection.recover(patience)
     }
 
+    /// See [`Connection::keep_port`].
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn keep_port(&mut self) -> Result<(), Failure> {
+        self.connection.keep_port()
+    }
+
+    /// See [`Connection::move_to`].
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn move_to(&mut self, address: SocketAddr) -> Result<(), Failure> {
+        self.connection.move_to(address)
+    }
+
     /// One call, with nothing else outstanding.
     ///
     /// # Errors
@@ -166,6 +182,25 @@ impl Client {
             .receive()
             .map_err(|e| e.during(&format!("{:?}", C::PROCEDURE)))?;
         decode::<C>(&reply.body)
+    }
+
+    /// One call, with nothing else outstanding: its result as bytes, and the call as it was sent, for [`Client::repeat`].
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn call_kept<C: Call>(&mut self, args: &C) -> Result<(Vec<u8>, Sent), Failure> {
+        let xid = self.submit(args)?;
+        let sent = self.connection.sent(xid)?;
+        Ok((self.receive()?.body, sent))
+    }
+
+    /// Sends a call once more that was answered already: the result as bytes.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub fn repeat(&mut self, sent: &Sent) -> Result<Vec<u8>, Failure> {
+        self.connection.send_again(sent)?;
+        Ok(self.receive()?.body)
     }
 
     /// One call that must succeed; `what` says what for.

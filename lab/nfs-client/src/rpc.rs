@@ -43,6 +43,13 @@ struct Outstanding {
     resent: bool,
 }
 
+/// A call as it was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    xid: u32,
+    record: Vec<u8>,
+}
+
 /// What came back for a call.
 pub struct Reply {
     /// The call's number.
@@ -61,6 +68,8 @@ pub struct Connection {
     program: Program,
     /// None: lost.
     stream: Option<BufReader<TcpStream>>,
+    /// The port that later connections come from, too.
+    port: Option<u16>,
     credential: opaque_auth<'static>,
     next_xid: u32,
     outstanding: BTreeMap<u32, Outstanding>,
@@ -77,6 +86,7 @@ impl Connection {
         let credential = wire::credential(target.uid, target.gid, &[]);
         Ok(Connection {
             stream: Some(connect(target)?),
+            port: None,
             target: target.clone(),
             program,
             credential,
@@ -198,8 +208,71 @@ impl Connection {
         }
     }
 
+    /// A call that was not answered yet, as it was sent.
+    ///
+    /// # Errors
+    /// [`Failure::Protocol`] if it was answered.
+    pub fn sent(&self, xid: u32) -> Result<Sent, Failure> {
+        let call = self.outstanding.get(&xid);
+        let call = call.ok_or_else(|| Failure::Protocol("the call was answered".to_owned()))?;
+        Ok(Sent {
+            xid,
+            record: call.record.clone(),
+        })
+    }
+
+    /// Sends a call again, byte by byte, whether it was answered or not.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`] if there is no connection.
+    pub fn send_again(&mut self, sent: &Sent) -> Result<(), Failure> {
+        let lost = || Failure::Lost("the connection is gone".to_owned());
+        let stream = self.stream.as_mut().ok_or_else(lost)?;
+        let record = sent.record.clone();
+        stream.get_mut().write_all(&record).map_err(|_| lost())?;
+        let (sent_at, resent) = (Instant::now(), true);
+        self.outstanding.insert(
+            sent.xid,
+            Outstanding {
+                record,
+                sent: sent_at,
+                resent,
+            },
+        );
+        Ok(())
+    }
+
+    /// From now on every connection comes from the port of the present one, as those of Linux's client do: a server knows calls
+    /// that come again by it. Connections end without a farewell, so that the port is free at once.
+    ///
+    /// # Errors
+    /// There is no connection now.
+    pub fn keep_port(&mut self) -> Result<(), Failure> {
+        let lost = |why: String| Failure::Lost(why);
+        let stream = self.stream.as_ref().map(BufReader::get_ref);
+        let stream = stream.ok_or_else(|| lost("there is no connection".to_owned()))?;
+        let local = stream.local_addr().map_err(|e| lost(e.to_string()))?;
+        end_at_once(stream).map_err(|e| lost(e.to_string()))?;
+        self.port = Some(local.port());
+        Ok(())
+    }
+
+    /// Connects to another server that has the same files, and repeats what was not answered.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`] if there is no connection.
+    pub fn move_to(&mut self, address: SocketAddr) -> Result<(), Failure> {
+        self.target.address = address;
+        self.try_recover()
+    }
+
     fn try_recover(&mut self) -> Result<(), Failure> {
-        let mut stream = connect(&self.target)?;
+        // The port must be free.
+        self.stream = None;
+        let mut stream = match self.port {
+            Some(port) => connect_from(&self.target, port)?,
+            None => connect(&self.target)?,
+        };
         for call in self.outstanding.values_mut() {
             stream
                 .get_mut()
@@ -218,6 +291,39 @@ fn connect(target: &Target) -> Result<BufReader<TcpStream>, Failure> {
     } else {
         TcpStream::connect_timeout(&target.address, target.timeout)
     };
+    prepared(target, stream)
+}
+
+fn connect_from(target: &Target, port: u16) -> Result<BufReader<TcpStream>, Failure> {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+    let connected = || {
+        let (family, any): (AddressFamily, std::net::IpAddr) = match target.address {
+            SocketAddr::V4(_) => (AddressFamily::INET, std::net::Ipv4Addr::UNSPECIFIED.into()),
+            SocketAddr::V6(_) => (AddressFamily::INET6, std::net::Ipv6Addr::UNSPECIFIED.into()),
+        };
+        let fd = socket(family, SocketType::STREAM, None)?;
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        bind(&fd, &SocketAddr::new(any, port))?;
+        connect(&fd, &target.address)?;
+        let stream = TcpStream::from(fd);
+        end_at_once(&stream)?;
+        Ok(stream)
+    };
+    prepared(target, connected())
+}
+
+/// Closing it leaves nothing that waits for late packets.
+fn end_at_once(stream: &TcpStream) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_linger(
+        stream,
+        Some(Duration::ZERO),
+    )?)
+}
+
+fn prepared(
+    target: &Target,
+    stream: io::Result<TcpStream>,
+) -> Result<BufReader<TcpStream>, Failure> {
     let stream = stream.and_then(|stream| {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(target.timeout))?;

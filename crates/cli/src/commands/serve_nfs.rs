@@ -7,6 +7,8 @@
 
 mod clients;
 mod config;
+mod failover;
+mod heartbeat;
 mod values;
 mod volumes;
 
@@ -14,6 +16,7 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
 
@@ -21,13 +24,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use steadfast_nfs::{
-    AccessLog, Admin, Ended, Error, Export, Options, Registration, Reloader, Security, Server,
-    Target, Tls,
+    AccessLog, Admin, Ended, Error, Export, Gate, Options, Registration, Reloader, Security,
+    Server, Target, Tls,
 };
+use steadfast_store::Failed;
 
 use crate::commands::serve::tell_service_manager;
-use crate::failure::{Failure, notice};
+use crate::failure::{Code, Failure, Kind, notice};
+use crate::volume::store::Serving;
 use config::{CommandLine, Plan};
+use failover::{Failover, Guard, Leases};
 use volumes::Opened;
 
 /// Connections where the system allows as many descriptors.
@@ -49,6 +55,11 @@ A file for --config; all but 'image' may be left out:
   connections-per-address = 4096
   handshakes-per-address = 64
   rpcbind = false
+  standby = true
+  peer = \"10.0.0.2:2050\"
+  heartbeat = \"10.0.0.1:2050\"
+  gone-after = \"2s\"
+  lease = \"5s\"
   tls-cert = \"/etc/ssl/nfs.crt\"
   tls-key = \"/etc/ssl/nfs.key\"
   tls-ca = \"/etc/ssl/clients.crt\"
@@ -82,6 +93,10 @@ Names of hosts are looked up when the file is read: your DNS then decides which 
 export. Signal SIGHUP reads file and certificates again, and keeps what is served if they cannot be read; clients of exports that stay
 notice nothing, handles of an export that is gone are stale. Options of the server, and write access to an image that was served
 for reading only, take a new start.
+
+Two servers with --standby, each the other's --peer, serve volumes on an object store in turn: one serves, the other waits until
+it is gone. The one that waits listens at its --heartbeat alone. A server that another one has taken its volumes from answers nothing
+any more, and ends with exit code 5.
 
 What is answered is durable, but for unstable writes, which clients commit
 themselves. With a certificate, clients may use TLS (mount -o xprtsec=tls); what an export's xprtsec leaves out is
@@ -123,17 +138,42 @@ enum Event {
     Reload,
     /// The server has ended.
     Ended,
+    /// A volume is lost: nothing may be answered any more.
+    Lost(Failed),
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let plan = Plan::new(&args.asked())?;
+    let failover = Failover::new(&plan)?;
     let (events, tell, signals) = catch_signals()?;
-    let mut opened = Opened::open(&plan)?;
-    let served = serve(args, plan, &mut opened, &events, tell);
+    let (mut opened, guard) = match &failover {
+        None => (Opened::open(&plan, None)?, None),
+        Some(failover) => match failover::open(failover, &plan, &events, &tell)? {
+            Some((opened, guard)) => (opened, Some(guard)),
+            None => return Ok(ExitCode::SUCCESS),
+        },
+    };
+    let serving = failover.as_ref().map(Failover::serving);
+    let fallible = (serving.as_ref(), guard.as_ref());
+    let served = serve(args, plan, &mut opened, fallible, &events, tell);
     signals.close();
     match served {
-        Ok(Ended::Stopped) => opened.close().map(|()| ExitCode::SUCCESS),
-        Ok(Ended::Failed(said)) => Err(Failure::new(format!(
+        Ok(End::Lost(why)) => {
+            let (message, fenced) = failover::lost(&why);
+            let failure = Failure::new(message);
+            Err(match fenced {
+                true => failure.of_kind(Kind::InUse).with_code(Code::Fenced),
+                false => failure,
+            })
+        }
+        Ok(End::Server(Ended::Stopped)) => {
+            opened.close()?;
+            if let Some(guard) = &guard {
+                guard.has_released();
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(End::Server(Ended::Failed(said))) => Err(Failure::new(format!(
             "a call failed inside the server ({said}); the volumes were not closed, the next mount recovers them"
         ))),
         Err(failure) => {
@@ -142,6 +182,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Err(failure)
         }
     }
+}
+
+/// How serving ended.
+enum End {
+    Server(Ended),
+    /// A volume was lost.
+    Lost(Failed),
 }
 
 type Caught = (
@@ -228,10 +275,13 @@ fn serve(
     args: &Args,
     plan: Plan,
     opened: &mut Opened,
+    (serving, guard): (Option<&Serving>, Option<&Guard>),
     events: &Receiver<Event>,
     tell: Sender<Event>,
-) -> Result<Ended, Failure> {
-    let options = options_of(&plan)?;
+) -> Result<End, Failure> {
+    let mut options = options_of(&plan)?;
+    let leases = guard.map(|guard| Arc::clone(&guard.leases));
+    options.gate = leases.clone().map(|leases| leases as Arc<dyn Gate>);
     let server = Server::start(opened.served(), plan.exports.clone(), &options);
     let server = server.map_err(|e| match e {
         Error::Exports(e) => Failure::usage(e.to_string()),
@@ -257,7 +307,10 @@ fn serve(
         tls: plan.tls.clone(),
         reloader: server.reloader(),
         access_log: options.access_log,
+        serving: serving.copied(),
+        leases,
     };
+    let mut lost = None;
     thread::scope(|scope| {
         scope.spawn(|| {
             server.wait();
@@ -267,11 +320,16 @@ fn serve(
             match events.recv() {
                 Ok(Event::Reload) => reload.run(opened),
                 Ok(Event::Stop) => server.stopper().stop(),
+                Ok(Event::Lost(why)) => {
+                    lost.get_or_insert(why);
+                    server.stopper().abort();
+                }
                 Ok(Event::Ended) | Err(_) => break,
             }
         }
     });
-    Ok(server.stop())
+    let ended = server.stop();
+    Ok(lost.map_or(End::Server(ended), End::Lost))
 }
 
 /// What a reload needs.
@@ -282,6 +340,8 @@ struct Reload<'a> {
     tls: Option<Tls>,
     reloader: Reloader,
     access_log: Option<AccessLog>,
+    serving: Option<Serving>,
+    leases: Option<Arc<Leases>>,
 }
 
 impl Reload<'_> {
@@ -310,7 +370,13 @@ impl Reload<'_> {
         if plan.settings != self.settings {
             notice("reload: options of the server have changed: they hold from its next start on");
         }
-        let (sources, new) = opened.sources(&plan)?;
+        if self.serving.is_some() {
+            Failover::new(&plan)?;
+        }
+        let (sources, new) = opened.sources(&plan, self.serving.as_ref())?;
+        if let Some(leases) = &self.leases {
+            leases.add(new.leases());
+        }
         let reloaded = self.reloader.reload(sources, plan.exports.clone());
         let reloaded = match reloaded {
             Ok(reloaded) => reloaded,
@@ -326,6 +392,9 @@ impl Reload<'_> {
         for retired in reloaded.retired {
             let name = retired.name().to_owned();
             retired.wait();
+            if let Some(leases) = &self.leases {
+                leases.remove(&name);
+            }
             match opened.close_one(&name) {
                 Ok(()) => notice(&format!("{name}: is not served any more, and closed")),
                 Err(failure) => failure.report(),

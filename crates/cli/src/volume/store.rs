@@ -256,6 +256,55 @@ pub(crate) fn follow(
     Ok((follower, Device::Block(Arc::new(device))))
 }
 
+/// How a server with fail-over opens its volumes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Serving {
+    /// It answers for so long after each proof that it owns the volume.
+    pub(crate) lease: Duration,
+    /// An owner that has not released the volume is fenced.
+    pub(crate) take_over: bool,
+    /// The lease of an owner is waited out even if it was a process of this machine that has ended.
+    pub(crate) wait_for_dead: bool,
+}
+
+/// A volume that is served with fail-over.
+pub(crate) struct Served {
+    pub(crate) device: Arc<StoreDevice>,
+    /// The write verifier: of the volume and the term.
+    pub(crate) verifier: u64,
+}
+
+/// Opens a volume to be served with fail-over.
+pub(crate) fn open_to_serve(url: &Url, serving: &Serving) -> Result<Served, Failure> {
+    let options = OpenOptions {
+        take_over: serving.take_over,
+        lease: Some(serving.lease),
+        wait_for_dead: serving.wait_for_dead,
+        ..options(&Wishes::default())?
+    };
+    let found = find(&url.url, &options.access)?;
+    if found.object().features.flush_cache {
+        notice(&format!(
+            "{}: was made with '--flush cache', and is served without a cache: flushes wait for the store",
+            url.url
+        ));
+    }
+    let device = found.open(&options).map_err(failure)?;
+    let id = u128::from_be_bytes(found.id().0);
+    let term = device.term().map_or(0, |term| term.0);
+    Ok(Served {
+        verifier: (id as u64).wrapping_add(term.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        device: Arc::new(device),
+    })
+}
+
+/// Finds out whether a volume could be served from here: the store, its rules, the key.
+pub(crate) fn look_before(url: &Url) -> Result<(), Failure> {
+    let wishes = Wishes::default();
+    try_store(url, &wishes)?;
+    find(&url.url, &options(&wishes)?.access).map(drop)
+}
+
 pub(super) fn open(url: &Url, access: Access, wishes: &Wishes) -> Result<Device, Unopened> {
     let writes = access == Access::Change && url.snapshot.is_none();
     let opened = match &wishes.cache {

@@ -15,6 +15,7 @@ pub fn caller(who: &Who) -> Caller {
         stream: Stream(0),
         checked: true,
         umask: 0,
+        note: None,
     }
 }
 

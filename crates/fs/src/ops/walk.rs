@@ -140,9 +140,7 @@ impl Mounted {
             let Some(plan) = plan(&seen)? else { continue };
             gap::pass();
             let _moves = plan.moves.then(|| self.lock_moves());
-            let work = self
-                .store
-                .begin(caller.stream, Credits::log(plan.log_bytes))?;
+            let work = self.store.begin_for(caller, Credits::log(plan.log_bytes))?;
             let inodes = self.table.get_sorted(&concerned.numbers(&seen));
             let mut locked = Locked::lock(&inodes);
             let now = self.view(caller, concerned, true)?;

@@ -130,6 +130,7 @@ impl Identity {
             stream,
             checked: self.checked,
             umask: 0,
+            note: None,
         }
     }
 }

@@ -445,6 +445,7 @@ fn take_body(txn: &mut Txn, batch: u64) -> Txn {
         data_blocks: txn.data_blocks,
         objects: ObjectList::default(),
         names: std::mem::take(&mut txn.names),
+        notes: std::mem::take(&mut txn.notes),
         after: BTreeSet::new(),
         merged: Vec::new(),
         passed_over: 0,

@@ -40,6 +40,7 @@ impl Core {
             data_blocks: 0,
             objects: ObjectList::default(),
             names: Vec::new(),
+            notes: Vec::new(),
             after: after.copied().into_iter().collect(),
             merged: Vec::new(),
             passed_over: 0,
@@ -92,6 +93,7 @@ impl Core {
         }
         let before = txn.need_blocks();
         txn.names.push(changes.name);
+        txn.notes.extend(changes.note.take());
         txn.frees.append(&mut changes.frees);
         for (at, blocks) in &changes.data {
             let run = Around {
@@ -366,6 +368,7 @@ impl Core {
         into.data.extend(from.data);
         into.frees.extend(from.frees);
         into.names.extend(from.names);
+        into.notes.extend(from.notes);
         for (key, log_bytes) in from.attached {
             *into.attached.entry(key).or_default() += log_bytes;
         }

@@ -505,6 +505,7 @@ impl<'a> Words<'a> {
             stream,
             checked,
             umask: 0,
+            note: None,
         })
     }
 }

@@ -80,6 +80,14 @@ fn make_new(dir: &Node<'_>, name: &[u8], make: impl FnOnce() -> Step<Attr>) -> M
     make_in(dir, name, || make().map(Object::New), Ok)
 }
 
+/// A new object that may have to be dressed leaves its note with the last operation.
+fn may_be_dressed(dir: &Node<'_>, set: &SetAttr) {
+    let plain = SetAttr { perm: None, ..*set };
+    if !is_nothing(&plain) {
+        dir.goes_in_parts();
+    }
+}
+
 /// The attributes of a new object that were not given when it was made. An owner or group that the caller may
 /// not give is left out, as by a client that asked without them.
 fn rest_of(node: &Node<'_>, made: &Attr, set: &SetAttr) -> SetAttr {
@@ -101,11 +109,14 @@ fn rest_of(node: &Node<'_>, made: &Attr, set: &SetAttr) -> SetAttr {
 fn dress(dir: &Node<'_>, name: &[u8], made: Attr, set: &SetAttr) -> Step<Attr> {
     let rest = rest_of(dir, &made, set);
     if is_nothing(&rest) {
+        dir.is_whole();
         return Ok(made);
     }
     let fs = dir.volume.fs();
     let dressed = failed(fs.setattr(&dir.caller, made.ino, &rest));
-    if dressed.is_err() {
+    if dressed.is_ok() {
+        dir.is_whole();
+    } else {
         let _ = match made.kind {
             FileKind::Directory => fs.rmdir(&dir.caller, dir.ino(), name),
             _ => fs.unlink(&dir.caller, dir.ino(), name),
@@ -131,6 +142,7 @@ fn create_exclusively(
     verifier: [u8; NFS3_CREATEVERFSIZE],
 ) -> Step<Object> {
     let fs = dir.volume.fs();
+    dir.goes_in_parts();
     let (atime, mtime) = verifier_times(verifier);
     let node = NewNode {
         kind: FileKind::Regular,
@@ -170,6 +182,7 @@ fn rests_on(dir: &Node<'_>, found: &Attr) {
 /// Makes a file, or finds the one that is there.
 fn create_or_find(dir: &Node<'_>, name: &[u8], set: &SetAttr, guarded: bool) -> Step<Object> {
     convert::settable(set)?;
+    may_be_dressed(dir, set);
     let fs = dir.volume.fs();
     let node = NewNode {
         kind: FileKind::Regular,
@@ -265,6 +278,7 @@ pub(super) fn mkdir(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKDIR3re
     let set = SetAttr { size: None, ..set };
     let made = make_new(&dir, name, || {
         convert::settable(&set)?;
+        may_be_dressed(&dir, &set);
         let perm = set.perm.unwrap_or(DEFAULT_DIR_PERM);
         let made = failed(dir.volume.fs().mkdir(&dir.caller, dir.ino(), name, perm))?;
         dress(&dir, name, made, &set)
@@ -293,6 +307,7 @@ pub(super) fn symlink(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SYMLIN
     let set = SetAttr { size: None, ..set };
     let made = make_new(&dir, name, || {
         convert::settable(&set)?;
+        may_be_dressed(&dir, &set);
         match target.len() {
             0 => return Err(nfsstat3::NFS3ERR_INVAL),
             len if len > SYMLINK_MAX => return Err(nfsstat3::NFS3ERR_NAMETOOLONG),
@@ -351,6 +366,7 @@ pub(super) fn mknod(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKNOD3re
     let made = make_new(&dir, name, || {
         let (kind, set, device) = what.ok_or(nfsstat3::NFS3ERR_BADTYPE)?;
         convert::settable(&set)?;
+        may_be_dressed(&dir, &set);
         let rdev = match device {
             Some((major, minor)) => {
                 convert::device_from(major, minor).ok_or(nfsstat3::NFS3ERR_INVAL)?

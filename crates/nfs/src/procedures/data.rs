@@ -130,6 +130,7 @@ pub(super) fn drop_capability(node: &Node<'_>, ino: Ino) -> Step<()> {
     // Only root sets and removes them; that this caller changes the program was permitted.
     let root = Caller {
         uid: 0,
+        note: None,
         ..node.permitted()
     };
     failed(node.volume.fs().removexattr(&root, ino, CAPABILITY))
@@ -157,6 +158,11 @@ pub(super) fn write(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<WRITE3re
         Err(status) => return Ok(Nfs3Result::Err((status, WRITE3resfail::default()))),
     };
     join_stream(&mut node);
+    if stable == stable_how::UNSTABLE && !node.volume.sync_always() {
+        node.caller.note = None;
+    }
+    // Its result has to be known.
+    node.goes_in_parts();
     if data.len() != count as usize {
         let file_wcc = untouched(&node);
         return Ok(Nfs3Result::Err((

@@ -30,7 +30,7 @@ use nfs3_types::nfs3::{
     NFS_PROGRAM, Nfs3Option, Nfs3Result, RENAME3resfail, nfs_fh3, nfsstat3, post_op_attr, wcc_data,
 };
 use nfs3_types::xdr_codec::{Opaque, Pack};
-use steadfast_vfs::{Attr, Caller, FileKind, Ino, SetAttr, Stream, Wanted};
+use steadfast_vfs::{Attr, Caller, FileKind, Ino, Note, SetAttr, Stream, Wanted};
 
 use crate::auth::{self, Claimed};
 use crate::clients::Client;
@@ -78,6 +78,8 @@ pub(crate) struct Context<'a> {
     pub(crate) client: Option<&'a Client>,
     /// What is to be durable before the call is answered, and of which volume.
     pub(crate) debts: &'a Debts,
+    /// What is to be durable with its change, of a call that must not be carried out again.
+    pub(crate) note: Option<&'a Arc<Note>>,
 }
 
 /// What a call owes: see the module's header.
@@ -270,6 +272,8 @@ impl<'a> Context<'a> {
             return Err(nfsstat3::NFS3ERR_ACCES);
         }
         let stream = self.stream(export);
+        let mut caller = auth::caller(self.claimed, access.squash, access.anonymous, stream);
+        caller.note = self.note.cloned();
         let node = Node {
             volume,
             export,
@@ -277,7 +281,7 @@ impl<'a> Context<'a> {
             subtree,
             named: handle.named,
             debts: self.debts,
-            caller: auth::caller(self.claimed, access.squash, access.anonymous, stream),
+            caller,
         };
         node.confine()?;
         Ok(node)
@@ -393,6 +397,20 @@ impl<'a> Node<'a> {
             return Ok(());
         }
         failed(self.volume.fs().access(&self.caller, self.ino(), mask))
+    }
+
+    /// The call may take several operations: its note waits until it is whole.
+    fn goes_in_parts(&self) {
+        if let Some(note) = &self.caller.note {
+            note.in_parts();
+        }
+    }
+
+    /// All of its operations are done.
+    fn is_whole(&self) {
+        if let Some(note) = &self.caller.note {
+            note.whole();
+        }
     }
 
     /// The caller when something was decided here.

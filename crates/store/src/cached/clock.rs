@@ -28,7 +28,7 @@ impl LagClock {
     }
 
     /// How long a thread may sleep if its work is due when this clock has gone on by `ms`.
-    pub(super) fn sleep(&self, ms: u64) -> Duration {
+    pub(crate) fn sleep(&self, ms: u64) -> Duration {
         match self.0 {
             Some(_) => LOOK,
             None => Duration::from_millis(ms),

@@ -168,7 +168,7 @@ impl Shared {
                     let mut core = self.lock();
                     core.kept = kept;
                     for key in cells {
-                        core.map.mark_changed(key);
+                        core.mark_changed(key);
                     }
                 }
                 written
@@ -296,6 +296,7 @@ impl Shared {
             let bytes = match changed {
                 Changed::Region(region) if region.0.is_empty() => return None,
                 Changed::Objects(part) if part.is_empty() => return None,
+                Changed::Notes(notes) => notes.clone(),
                 Changed::Region(region) => encode_region(region.0.iter()),
                 Changed::Objects(part) => encode_objects(part.iter()),
             };
@@ -420,9 +421,13 @@ impl Core {
         retires.extend(freed);
         self.give_up_sparse_maps();
         self.bytes_since = 0;
+        let mut cells = self.map.take_changed();
+        if std::mem::take(&mut self.notes.changed) {
+            cells.push(((CellKind::Notes, 0), Changed::Notes(self.notes.encode())));
+        }
         Taken {
             through,
-            cells: self.map.take_changed(),
+            cells,
             next_object: self.map.next_object,
             directory: self.directory.clone(),
             maps: self.maps.clone(),
@@ -446,11 +451,23 @@ impl Core {
         let cells: Vec<(CellKind, u64)> = self
             .directory
             .iter()
-            .filter(|(key, place)| sparse(place.map) && self.map.is_loaded(**key))
+            .filter(|(key, place)| sparse(place.map) && self.is_loaded(**key))
             .map(|(key, _)| *key)
             .collect();
         for key in cells {
-            self.map.mark_changed(key);
+            self.mark_changed(key);
         }
+    }
+
+    /// A cell counts as changed: see [`crate::map::Map::mark_changed`].
+    fn mark_changed(&mut self, key: (CellKind, u64)) {
+        match key.0 {
+            CellKind::Notes => self.notes.changed = true,
+            _ => self.map.mark_changed(key),
+        }
+    }
+
+    fn is_loaded(&self, key: (CellKind, u64)) -> bool {
+        key.0 == CellKind::Notes || self.map.is_loaded(key)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Core;
 use super::load::Sources;
+use super::notes::Notes;
 use crate::driver::Failed;
 use crate::io::StoreError;
 use crate::map::{Extents, ObjectEntry, REGION_BLOCKS, Run, Spot, by_region};
@@ -41,11 +42,12 @@ pub(super) struct OpenEpoch {
     pub(super) data: Vec<(ObjectName, DataName)>,
     /// Writes and discards so far.
     pub(super) written: u64,
+    pub(super) notes: Notes,
 }
 
 impl OpenEpoch {
     pub(super) fn is_empty(&self) -> bool {
-        self.buffer.is_empty() && self.placed.0.is_empty()
+        self.buffer.is_empty() && self.placed.0.is_empty() && self.notes.is_empty()
     }
 
     /// All runs of blocks that it concerns.
@@ -173,6 +175,9 @@ impl Core {
             };
             self.map
                 .set(entry.block, u32::from(entry.count), Some(spot));
+        }
+        for note in &epoch.notes {
+            self.notes.push(note.clone());
         }
         self.closed = at.slot;
         self.bytes_since += bytes;

@@ -6,8 +6,8 @@ use crate::io::{Io, StoreError};
 use crate::map::{Extents, Map, ObjectEntry, regions};
 use crate::object::{
     Bad, CellKind, Coding, Directory, HeadObject, Keys, MapObject, Place, Roots, SlotBody,
-    VolumeObject, decode_head, decode_objects, decode_region, decode_root, decode_roots,
-    decode_slot, read_cell,
+    VolumeObject, decode_head, decode_notes, decode_objects, decode_region, decode_root,
+    decode_roots, decode_slot, read_cell,
 };
 use crate::place::{Location, runtime};
 use crate::protocol::{Base, Head, ObjectName, Reference, Slot, SlotName, Stamp};
@@ -84,9 +84,28 @@ pub(crate) struct Loaded {
     pub(crate) retired: Vec<ObjectName>,
     /// Map objects that the root lists and no cell is in: snapshots need them.
     pub(crate) kept: Vec<ObjectName>,
+    /// If they were asked for.
+    pub(crate) notes: Vec<Bytes>,
 }
 
 impl Loaded {
+    /// Reads the notes. Those of a parent are not the clone's.
+    pub(super) fn load_notes(&mut self, sources: &Sources) -> Result<(), OpenError> {
+        let key = (CellKind::Notes, 0);
+        let Some(place) = self.directory.get(&key).copied() else {
+            return Ok(());
+        };
+        let own = (self.maps.get(place.map as usize)).is_some_and(|map| map.source == 0);
+        if !own {
+            self.directory.remove(&key);
+            return Ok(());
+        }
+        let (_, name, contents) = block_on(load_cell(sources, &self.maps, place))?;
+        let notes = decode_notes(&contents);
+        self.notes = notes.map_err(|why| sources.own().damaged(name, why))?;
+        Ok(())
+    }
+
     /// A root was written before its checkpoint was published. If a snapshot was made in between, the root lists objects as
     /// retired that the snapshot needs.
     pub(super) fn keep_pinned(

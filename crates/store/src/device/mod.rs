@@ -12,6 +12,7 @@ mod checkpoint;
 mod collect;
 mod epoch;
 mod load;
+mod notes;
 mod promote;
 mod read;
 mod write;
@@ -25,6 +26,7 @@ pub(crate) use load::{
 use crate::driver::{Driver, Failed};
 use crate::fault::DeviceFault;
 use crate::io::Io;
+use crate::lease::{Held, ServingLease};
 use crate::map::Map;
 use crate::object::{Coding, Directory, MapObject, Salt};
 use crate::protocol::{
@@ -32,6 +34,7 @@ use crate::protocol::{
 };
 use crate::volume::{OpenError, OpenOptions};
 use epoch::OpenEpoch;
+use notes::Notes;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -76,6 +79,8 @@ pub(crate) struct Core {
     /// The names that snapshots need, by the list of snapshots that was read.
     pins: Option<(Option<Reference>, Arc<HashSet<ObjectName>>)>,
     collector: Collector,
+    /// The newest notes of all closed epochs.
+    notes: Notes,
 }
 
 /// What the background thread is to do.
@@ -146,6 +151,8 @@ pub(crate) type Sealed<'a> = dyn FnMut(Term, Term, Slot) -> Result<(), OpenError
 pub struct StoreDevice {
     shared: Arc<Shared>,
     worker: Option<std::thread::JoinHandle<()>>,
+    /// Renews the lease.
+    keeper: Option<std::thread::JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for StoreDevice {
@@ -232,7 +239,10 @@ impl StoreDevice {
             // Nothing follows the checkpoint.
             settings.scan_ahead = 1;
         }
-        let driver = Driver::start(io, settings, nonce, how.owner)?;
+        let faults = options.protocol_faults();
+        let held = options.lease.map(|lease| Held::new(lease, faults));
+        let clock = options.clock.clone();
+        let driver = Driver::start(io, settings, nonce, how.owner, held, clock)?;
         let opened = Self::recover(&sources, &driver, how.first_base, options, sealed);
         let (core, replayed) = match opened {
             Ok(opened) => opened,
@@ -266,6 +276,7 @@ impl StoreDevice {
                 Event::Claimed(head) => {
                     let mut loaded = load_root(sources, head.base, first_base)?;
                     loaded.keep_pinned(sources, head.roots)?;
+                    loaded.load_notes(sources)?;
                     core = Some(Core::of(loaded, head.base, options.keep_deleted));
                 }
                 Event::Found { at, stamp } => {
@@ -276,9 +287,16 @@ impl StoreDevice {
                     replayed += 1;
                 }
                 Event::Sealed {
-                    previous, first, ..
+                    previous,
+                    first,
+                    released,
                 } => {
                     sealed(driver.term(), previous, first)?;
+                    if !released && options.device_fault() != Some(DeviceFault::LeaseNotAwaited) {
+                        driver.wait_out_lease(|predecessor| {
+                            !options.wait_for_dead && predecessor.has_ended()
+                        })?;
+                    }
                     driver.open();
                 }
                 Event::Opened { first, .. } => {
@@ -341,7 +359,23 @@ impl StoreDevice {
         let worker = worker
             .transpose()
             .map_err(crate::place::PlaceError::Threads)?;
-        Ok(StoreDevice { shared, worker })
+        let keeper = (shared.driver.as_ref())
+            .filter(|_| options.lease.is_some())
+            .map(Arc::clone)
+            .map(|driver| {
+                std::thread::Builder::new()
+                    .name("store-lease".to_owned())
+                    .spawn(move || driver.keep_lease())
+            });
+        let mut device = StoreDevice {
+            shared,
+            worker,
+            keeper: None,
+        };
+        device.keeper = keeper
+            .transpose()
+            .map_err(crate::place::PlaceError::Threads)?;
+        Ok(device)
     }
 
     /// Counters since the device was opened.
@@ -386,6 +420,25 @@ impl StoreDevice {
         self.shared.promote(progress)
     }
 
+    /// The newest notes ([`Snapshot::note`]) of all epochs that were found or closed, oldest first.
+    #[must_use]
+    pub fn notes(&self) -> Vec<Vec<u8>> {
+        self.shared.lock().notes.to_vec()
+    }
+
+    /// The term that this device writes; none if it only reads.
+    #[must_use]
+    pub fn term(&self) -> Option<Term> {
+        self.shared.driver.as_ref().map(|driver| driver.term())
+    }
+
+    /// The lease that those look at who answer clients, if the volume was opened with one.
+    #[must_use]
+    pub fn lease(&self) -> Option<ServingLease> {
+        let unheeded = self.shared.has(DeviceFault::LeaseUnheeded);
+        self.shared.driver.as_ref()?.serving_lease(unheeded)
+    }
+
     /// Publishes a checkpoint of what was flushed. The next opening begins with it.
     ///
     /// # Errors
@@ -427,9 +480,13 @@ impl StoreDevice {
     /// # Errors
     /// [`CheckpointError`]. A successor then has to replay what the last checkpoint lacks.
     pub fn release(&self) -> Result<(), CheckpointError> {
-        if self.shared.driver.is_none() || self.shared.released.load(Ordering::Acquire) {
+        let Some(driver) = &self.shared.driver else {
+            return Ok(());
+        };
+        if self.shared.released.load(Ordering::Acquire) {
             return Ok(());
         }
+        driver.end_lease();
         self.shared.checkpoint(true)?;
         if let Some(reads) = self.shared.sources.reads() {
             reads.write_out();
@@ -479,8 +536,8 @@ impl Drop for StoreDevice {
         if let Some(driver) = &self.shared.driver {
             driver.close();
         }
-        if let Some(worker) = self.worker.take() {
-            let _ = worker.join();
+        for thread in [self.worker.take(), self.keeper.take()] {
+            let _ = thread.map(std::thread::JoinHandle::join);
         }
         if let Some(reads) = self.shared.sources.reads() {
             reads.close();
@@ -605,6 +662,10 @@ impl Snapshot for StoreDevice {
         closed.map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks(), e))
     }
 
+    fn note(&self, note: &[u8]) {
+        self.shared.note(note);
+    }
+
     fn wait(&self, epoch: Ticket) -> steadfast_block::Result<()> {
         if self.shared.driver.is_none() || self.shared.released.load(Ordering::Acquire) {
             return Ok(());
@@ -640,6 +701,7 @@ impl Core {
             kept: loaded.kept,
             pins: None,
             collector,
+            notes: Notes::loaded(loaded.notes),
         }
     }
 

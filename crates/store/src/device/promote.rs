@@ -103,7 +103,8 @@ impl Core {
             map.is_some_and(|map| map.source != 0)
         };
         let cells = self.directory.iter();
-        let theirs = cells.filter(|(_, place)| is_theirs(place.map));
+        // A clone does not take its parent's notes over.
+        let theirs = cells.filter(|(key, place)| key.0 != CellKind::Notes && is_theirs(place.map));
         theirs.map(|(key, _)| *key).take(CELLS).collect()
     }
 

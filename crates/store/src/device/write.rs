@@ -153,6 +153,21 @@ impl Shared {
         Ok(())
     }
 
+    /// Keeps a note with the open epoch.
+    pub(super) fn note(&self, note: &[u8]) {
+        let mut core = self.lock();
+        if self.has(DeviceFault::NoteEarly) {
+            let open = std::mem::take(&mut core.open);
+            core.open.notes.push(Bytes::copy_from_slice(note));
+            if let Ok(driver) = self.driver() {
+                let _ = self.append(&mut core, driver);
+            }
+            core.open = open;
+            return;
+        }
+        core.open.notes.push(Bytes::copy_from_slice(note));
+    }
+
     /// Closes the open epoch and waits until it is durable.
     pub(super) fn flush(&self) -> Result<(), Failed> {
         let slot = self.close_epoch()?;
@@ -235,6 +250,10 @@ impl Shared {
         core.open.buffer = blocks;
         let mut epoch = core.open.tables();
         epoch.own_blocks = core.open.buffer.len() as u32;
+        epoch.notes = core.open.notes.clone().take();
+        if self.has(DeviceFault::NoteLost) {
+            epoch.notes.clear();
+        }
         let at = SlotName {
             term: driver.term(),
             slot: core.next_slot(),

@@ -26,6 +26,8 @@ pub(crate) enum CellKind {
     Root,
     /// Of a coded volume: a list of snapshots.
     Roots,
+    /// The last notes.
+    Notes,
 }
 
 impl CellKind {
@@ -37,6 +39,7 @@ impl CellKind {
             CellKind::Tables => 4,
             CellKind::Root => 5,
             CellKind::Roots => 6,
+            CellKind::Notes => 7,
         }
     }
 
@@ -48,6 +51,7 @@ impl CellKind {
             4 => CellKind::Tables,
             5 => CellKind::Root,
             6 => CellKind::Roots,
+            7 => CellKind::Notes,
             _ => return Err(Bad::Content("a cell has no known kind")),
         })
     }

@@ -47,6 +47,8 @@ pub(crate) struct Epoch {
     pub(crate) entries: Vec<Entry>,
     /// Blocks in the slot's own cells.
     pub(crate) own_blocks: u32,
+    /// What the client left beside the blocks.
+    pub(crate) notes: Vec<Bytes>,
 }
 
 /// What a slot object holds.
@@ -104,6 +106,10 @@ pub(crate) fn encode_epoch(
         draft.put_u32(entry.object);
         draft.put_u32(entry.at);
         draft.put_u32(entry.len);
+    }
+    // Left out where there are none: programs that know of no notes read such an epoch.
+    if !epoch.notes.is_empty() {
+        put_notes(&mut draft, &epoch.notes);
     }
     let name = ObjectName::Log(at);
     push_body(&mut object, coding, name, CellKind::Tables, &draft);
@@ -182,6 +188,46 @@ fn decode_tables(coding: &Coding, mut reader: Reader<'_>, cells_end: usize) -> R
         }
         epoch.entries.push(entry);
     }
+    if !reader.is_at_end() {
+        epoch.notes = read_notes(&mut reader)?;
+    }
     reader.end()?;
     Ok(epoch)
+}
+
+fn put_notes<'a>(
+    draft: &mut Draft,
+    notes: impl IntoIterator<Item = &'a Bytes, IntoIter: ExactSizeIterator>,
+) {
+    let notes = notes.into_iter();
+    draft.put_u32(notes.len() as u32);
+    for note in notes {
+        draft.put_u32(note.len() as u32);
+        draft.put(note);
+    }
+}
+
+fn read_notes(reader: &mut Reader<'_>) -> Result<Vec<Bytes>, Bad> {
+    let mut notes = Vec::with_capacity(reader.count(4)?);
+    for _ in 0..notes.capacity() {
+        let length = reader.u32()? as usize;
+        notes.push(Bytes::copy_from_slice(reader.take(length)?));
+    }
+    Ok(notes)
+}
+
+/// The contents of a checkpoint's cell with notes.
+pub(crate) fn encode_notes<'a>(
+    notes: impl IntoIterator<Item = &'a Bytes, IntoIter: ExactSizeIterator>,
+) -> Vec<u8> {
+    let mut draft = Draft::new(64);
+    put_notes(&mut draft, notes);
+    draft.bytes[super::ENVELOPE..].to_vec()
+}
+
+pub(crate) fn decode_notes(contents: &[u8]) -> Result<Vec<Bytes>, Bad> {
+    let mut reader = Reader::new(contents);
+    let notes = read_notes(&mut reader)?;
+    reader.end()?;
+    Ok(notes)
 }

@@ -18,6 +18,8 @@ pub(crate) struct HeadObject {
     pub(crate) owner: String,
     /// Blocks of the disk since it has grown; 0 while it has those that `volume` says. Never less than before.
     pub(crate) blocks: u64,
+    /// How long the open term's writer may answer clients after a proof of its ownership, in milliseconds; 0: it answers none.
+    pub(crate) lease_ms: u32,
 }
 
 pub(crate) fn encode_head(coding: &Coding, object: &HeadObject) -> Bytes {
@@ -43,8 +45,12 @@ pub(crate) fn encode_head(coding: &Coding, object: &HeadObject) -> Bytes {
         .last()
         .map_or(0, |(at, c)| at + c.len_utf8());
     draft.put_text(&object.owner[..end]);
-    if object.blocks > 0 {
+    // Each is left out where there is none: an earlier program reads a head without them.
+    if object.blocks > 0 || object.lease_ms > 0 {
         draft.put_u64(object.blocks);
+    }
+    if object.lease_ms > 0 {
+        draft.put_u32(object.lease_ms);
     }
     draft.finish(coding, ObjectName::Head).0
 }
@@ -82,6 +88,10 @@ pub(crate) fn decode_head(coding: &Coding, bytes: &Bytes) -> Result<HeadObject, 
         true => 0,
         false => reader.u64()?,
     };
+    let lease_ms = match reader.is_at_end() {
+        true => 0,
+        false => reader.u32()?,
+    };
     reader.end()?;
     if blocks > u64::MAX / steadfast_block::BLOCK_SIZE as u64 {
         return Err(Bad::Content("it has no possible size"));
@@ -99,5 +109,6 @@ pub(crate) fn decode_head(coding: &Coding, bytes: &Bytes) -> Result<HeadObject, 
         head,
         owner,
         blocks,
+        lease_ms,
     })
 }

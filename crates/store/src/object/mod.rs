@@ -27,7 +27,10 @@ pub(crate) use coding::{Coding, KEY_BYTES, Keys, Salt};
 pub use coding::{Compression, Features};
 #[cfg(feature = "faults")]
 pub(crate) use epoch::CELLS_AT;
-pub(crate) use epoch::{DataName, Entry, Epoch, SlotBody, decode_slot, encode_epoch, encode_seal};
+pub(crate) use epoch::{
+    DataName, Entry, Epoch, SlotBody, decode_notes, decode_slot, encode_epoch, encode_notes,
+    encode_seal,
+};
 pub(crate) use head::{HeadObject, decode_head, encode_head};
 pub(crate) use key::{KeyObject, decode_key, encode_key};
 pub use roots::{Pin, PinKind, Roots};

@@ -80,6 +80,7 @@ fn head() -> HeadObject {
         },
         owner: "host pid 7".into(),
         blocks: 0,
+        lease_ms: 5000,
     }
 }
 
@@ -87,6 +88,7 @@ fn epoch(coding: &Coding) -> (Bytes, Epoch) {
     let mut epoch = Epoch {
         holes: vec![(100, 7)],
         own_blocks: 2,
+        notes: vec![Bytes::from_static(b"a note"), Bytes::new()],
         ..Epoch::default()
     };
     epoch.data.push(DataName {

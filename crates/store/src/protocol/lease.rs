@@ -44,6 +44,12 @@ impl Lease {
             .max(LocalTime(from.0.saturating_add(self.duration_ms)));
     }
 
+    /// When the right ends.
+    #[must_use]
+    pub fn until(&self) -> LocalTime {
+        self.until
+    }
+
     /// Whether the right holds at `now`.
     #[must_use]
     pub fn holds(&self, now: LocalTime) -> bool {

@@ -36,4 +36,4 @@ pub use types::{
     Base, Claim, Head, Nonce, ObjectName, ParseName, Reference, Slot, SlotName, Span, Stamp, Term,
     Version,
 };
-pub use writer::{Event, Full, Kind, Output, Settings, Stop, Writer};
+pub use writer::{Event, Full, Kind, Output, Proof, Settings, Stop, Writer};

@@ -19,6 +19,17 @@ pub use log::Kind;
 use log::Log;
 use open::Scan;
 
+/// What a look at `head` proves to the writer of a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Proof {
+    /// When the request took effect, nobody had claimed a later term.
+    Own,
+    /// Somebody has: hand the head to the machine.
+    Fenced,
+    /// Nothing.
+    None,
+}
+
 /// Limits of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
@@ -238,6 +249,19 @@ impl Writer {
         match self.phase {
             Phase::Stopped(why) => Some(why),
             _ => None,
+        }
+    }
+
+    /// What a head proves that was read beside the machine's own requests, while others of them were on their way: such a read
+    /// may show a version that a swap has replaced since, so it is no answer to the machine unless it fences.
+    #[must_use]
+    pub fn proof(&self, seen: &Head) -> Proof {
+        let open = matches!(self.phase, Phase::Open(_));
+        let released = self.head.as_ref().is_some_and(|head| head.released);
+        match seen.claim == self.claim {
+            true if open && !seen.released && !released => Proof::Own,
+            false if seen.claim.term > self.claim.term => Proof::Fenced,
+            _ => Proof::None,
         }
     }
 

@@ -4,7 +4,7 @@ use steadfast_store::protocol::{Fault, Faults};
 
 use crate::search::{self, Found};
 use crate::world::{Bounds, Outer};
-use crate::{clocked, everything, pair, tailed};
+use crate::{clocked, everything, looking, pair, tailed};
 
 /// Two writers with two epochs; judged by what is lost.
 fn losses() -> Bounds {
@@ -115,6 +115,9 @@ planted! {
     lease_from_answer: Fault::LeaseFromAnswer, clocked(), "still serves reads";
     lease_from_repeated_attempt: Outer::LeaseFromRepeat, clocked(), "still serves reads";
     lease_waited_for_from_claim: Outer::WaitFromClaim, clocked(), "still serves reads";
+    lease_not_waited_for: Outer::NotWaited, clocked(), "still serves reads";
+    lease_of_a_look_from_its_answer: Fault::LeaseFromAnswer, Bounds { epochs: 0, ..looking() }, "still serves reads";
+    a_look_taken_for_an_answer: Outer::LookAnswers, Bounds { ticks: 0, ..looking() }, "stopped without reason";
     reader_outlived: Fault::ReaderOutlived, Bounds { lives: 1, epochs: 2, checkpoints: 2, ..clocked() }, "while a reader may use it";
     coarse_clock_trusted: Fault::CoarseClockTrusted, Bounds { lives: 1, epochs: 2, checkpoints: 2, unknowns: 0, ticks: 3, ..clocked() }, "while a reader may use it";
     claim_known_by_term_alone: Fault::NonceRepeated, everything(), "both claimed";

@@ -91,6 +91,7 @@ impl World {
         });
         let again = self.openings.insert(term, history).is_some();
         self.require(!again, || format!("term {} was opened twice", term.0));
+        self.judge_leases();
     }
 
     pub(crate) fn judge_acknowledgement(&mut self, bounds: &Bounds, i: usize, slot: Slot) {
@@ -134,16 +135,16 @@ impl World {
         self.judge_leases();
     }
 
-    /// No writer serves reads after a later one has acknowledged an epoch.
+    /// No writer answers clients after a later one has opened its term, and may answer.
     pub(crate) fn judge_leases(&mut self) {
-        let newest = self.acknowledged.keys().next_back().map(|(term, _)| *term);
+        let newest = self.openings.keys().next_back().copied();
         let now = LocalTime(self.clock * TICK_MS);
         let late = self.lives.iter().position(|life| {
             life.opened.is_some_and(|(term, _)| Some(term) < newest) && life.lease.holds(now)
         });
         self.require(late.is_none(), || {
             format!(
-                "writer {:?} still serves reads, though a later one has acknowledged an epoch",
+                "writer {:?} still serves reads, though a later one has opened its term",
                 late.map(|i| i + 1)
             )
         });

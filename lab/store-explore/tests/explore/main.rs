@@ -75,6 +75,15 @@ fn clocked() -> Bounds {
     }
 }
 
+/// Leases that are renewed by reads of `head` as well, beside checkpoints.
+fn looking() -> Bounds {
+    Bounds {
+        checkpoints: 1,
+        looks: 2,
+        ..clocked()
+    }
+}
+
 /// A machine with a cache that comes back, maybe after somebody else.
 fn tailed() -> Bounds {
     Bounds {
@@ -159,6 +168,7 @@ fn walks_with_everything_at_once() {
     for (name, bounds) in [
         ("three writers", everything()),
         ("leases", clocks),
+        ("leases of idle writers", looking()),
         ("readers", readers),
         ("caches", tailed()),
     ] {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use steadfast_store::protocol::{
     Answer, Base, Body, Collector, Edit, Editor, Event, Fault, Faults, Full, Kind, Lease,
-    LocalTime, Nonce, ObjectName, Output, Reference, Request, Slot, Stamp, StoreTime, Tail,
+    LocalTime, Nonce, ObjectName, Output, Proof, Reference, Request, Slot, Stamp, StoreTime, Tail,
     TailVerdict, Term, Writer, closed_below,
 };
 
@@ -37,6 +37,8 @@ pub(crate) enum Step {
     Open(usize),
     Collect(usize),
     ReadAlong,
+    /// A writer reads `head`, to renew its lease.
+    Look(usize),
 }
 
 impl World {
@@ -58,6 +60,7 @@ impl World {
             sweeps: bounds.sweeps,
             unknowns: bounds.unknowns,
             doubles: bounds.doubles,
+            looks: bounds.looks,
             wrong: None,
         };
         if bounds.begun {
@@ -148,6 +151,14 @@ impl World {
             if bounds.ticks > 0 && life.collector.waiting().next().is_some() {
                 steps.push(Step::Collect(i));
             }
+            let looking = |flight: &Flight| flight.who == Who::Keeper(i) && flight.waiting;
+            if self.looks > 0
+                && life.opened.is_some()
+                && life.writer.stopped().is_none()
+                && !self.flights.iter().any(looking)
+            {
+                steps.push(Step::Look(i));
+            }
         }
         steps
     }
@@ -187,6 +198,7 @@ impl World {
             Step::Open(i) => format!("writer {} has waited for the lease", i + 1),
             Step::Collect(i) => format!("writer {} looks at the store's clock", i + 1),
             Step::ReadAlong => "a reader asks for head".to_owned(),
+            Step::Look(i) => format!("writer {} looks at head for its lease", i + 1),
         }
     }
 
@@ -254,6 +266,10 @@ impl World {
                     uses: BTreeSet::new(),
                 });
                 self.send(Who::Reader, Request::ReadHead);
+            }
+            Step::Look(i) => {
+                self.looks -= 1;
+                self.send(Who::Keeper(i), Request::ReadHead);
             }
         }
         self.tidy(bounds);
@@ -453,6 +469,29 @@ impl World {
                 self.handle(bounds, life, out);
             }
             Who::Editor => self.edited(&request, answer),
+            Who::Keeper(life) => self.looked(bounds, life, sent, answer),
+        }
+    }
+
+    /// A read of `head` beside the machine's own requests: it renews the lease, or fences.
+    fn looked(&mut self, bounds: &Bounds, life: usize, sent: u64, answer: Answer) {
+        let Answer::Head(head) = &answer else { return };
+        let writer = &mut self.lives[life].writer;
+        if writer.stopped().is_some() {
+            return;
+        }
+        let proof = writer.proof(head);
+        let own = proof == Proof::Own;
+        if proof == Proof::Fenced || bounds.has(Outer::LookAnswers) {
+            let out = writer.answer(&Request::ReadHead, answer);
+            self.handle(bounds, life, out);
+        }
+        if own && bounds.ticks > 0 {
+            let now = LocalTime(self.clock * TICK_MS);
+            self.lives[life]
+                .lease
+                .renewed(LocalTime(sent * TICK_MS), now);
+            self.judge_leases();
         }
     }
 
@@ -556,7 +595,7 @@ impl World {
                     if bounds.tail && i == 2 {
                         self.adopt(bounds, previous, first);
                     }
-                    if bounds.ticks == 0 || released {
+                    if bounds.ticks == 0 || released || bounds.has(Outer::NotWaited) {
                         let out = self.lives[i].writer.open();
                         self.handle(bounds, i, out);
                     } else if bounds.has(Outer::WaitFromClaim) {
@@ -599,7 +638,7 @@ impl World {
             life.opens = life.opens.filter(|_| life.writer.stopped().is_none());
         }
         for flight in &mut self.flights {
-            if let Who::Life(life) = flight.who
+            if let Who::Life(life) | Who::Keeper(life) = flight.who
                 && stopped[life]
             {
                 flight.waiting = false;
@@ -647,6 +686,7 @@ fn say_who(who: Who) -> String {
         Who::Life(life) => format!("writer {}", life + 1),
         Who::Editor => "the snapshot's machine".to_owned(),
         Who::Reader => "the reader".to_owned(),
+        Who::Keeper(life) => format!("writer {}'s lease", life + 1),
     }
 }
 

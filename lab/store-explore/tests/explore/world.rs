@@ -34,6 +34,8 @@ pub(crate) struct Bounds {
     /// How far the clock goes. With a clock, an old writer's reads end before a new writer's epochs, retired objects wait for
     /// readers, and one machine reads along.
     pub(crate) ticks: u64,
+    /// Reads of `head` by which writers renew their leases.
+    pub(crate) looks: u8,
     /// The third life is the first one's machine, with what its cache kept.
     pub(crate) tail: bool,
     /// Judge what is lost, deleted or mixed alone; not who claimed and why a writer stopped.
@@ -59,6 +61,7 @@ impl Bounds {
             unknowns: 0,
             doubles: 0,
             ticks: 0,
+            looks: 0,
             tail: false,
             losses: false,
             merged: false,
@@ -98,6 +101,10 @@ pub(crate) enum Outer {
     WaitFromClaim,
     /// A lease counts from the last attempt of a request, not from its first.
     LeaseFromRepeat,
+    /// A successor does not wait for the old writer's lease.
+    NotWaited,
+    /// A read of `head` that renews a lease is an answer to the machine, whatever else is on its way.
+    LookAnswers,
 }
 
 /// Ticks that a writer serves reads after a proof that it owns the volume, and that a reader uses a head.
@@ -111,6 +118,8 @@ pub(crate) enum Who {
     Life(usize),
     Editor,
     Reader,
+    /// What renews a life's lease.
+    Keeper(usize),
 }
 
 /// A request on its way.
@@ -222,6 +231,7 @@ pub(crate) struct World {
     pub(crate) sweeps: u8,
     pub(crate) unknowns: u8,
     pub(crate) doubles: u8,
+    pub(crate) looks: u8,
     /// What is wrong. A world in which something is wrong takes no more steps.
     pub(crate) wrong: Option<String>,
 }

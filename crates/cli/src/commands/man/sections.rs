@@ -11,6 +11,9 @@ const USUAL: &str = "0 done; 1 failed, and standard error says why; 2 the comman
 const SERVER: &str = "0 a signal or an unmount asked for the end, and everything is durable; 1 failed; 2 the command line, or a file that it \
     names for its options, is wrong.";
 
+const NFS_SERVER: &str = "0 a signal asked for the end, and everything is durable; 1 failed; 2 the command line, or a file that it \
+    names for its options, is wrong; 5 another server took the volumes over.";
+
 /// Of one command.
 pub(super) struct Sections {
     /// As its page is called.
@@ -270,7 +273,7 @@ const SECTIONS: &[Sections] = &[
     ),
     Sections {
         name: "steadfast-serve-nfs",
-        exit: SERVER,
+        exit: NFS_SERVER,
         examples: &[
             (
                 "steadfast serve nfs data.img",
@@ -287,6 +290,10 @@ const SECTIONS: &[Sections] = &[
             (
                 "steadfast serve nfs --metrics 127.0.0.1:9049 data.img:/data",
                 "Serve a volume as /data, and counters to Prometheus.",
+            ),
+            (
+                "steadfast serve nfs --standby --peer 10.0.0.2:2050 --heartbeat 10.0.0.1:2050 s3://bucket/prefix:/data",
+                "Serve a volume when the server at 10.0.0.2 does not.",
             ),
         ],
     },

@@ -30,20 +30,20 @@ const OPTIONS: [&str; 10] = [
 fn wishes(arguments: &[String]) -> Result<store::Wishes, Failure> {
     let words = arguments.iter().flat_map(|argument| argument.split(','));
     for word in words.map(str::trim).filter(|word| !word.is_empty()) {
-        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
         if !OPTIONS.contains(&name) {
             return Err(Failure::usage(format!(
                 "unknown option '{name}'; known are: {}",
                 OPTIONS.join(", ")
             )));
         }
+        if name == "cache" && !value.contains('/') {
+            return Err(Failure::usage(
+                "the option 'cache' takes a path here: 'cache=/dev/nvme0n1p3', 'cache=./FILE'",
+            ));
+        }
     }
     let options = mount_options::parse(arguments).map_err(Failure::usage)?;
-    if options.cache_bytes.is_some() {
-        return Err(Failure::usage(
-            "the option 'cache' takes a path here: 'cache=/dev/nvme0n1p3', 'cache=./FILE'",
-        ));
-    }
     options.store.check()?;
     Ok(options.store)
 }

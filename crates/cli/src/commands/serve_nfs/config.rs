@@ -13,7 +13,7 @@ use steadfast_nfs::{
 };
 
 use super::clients::networks;
-use super::values::{CacheBytes, ListenAt, least_of, nearest};
+use super::values::{CacheBytes, ListenAt, Time, least_of, nearest};
 use crate::failure::{Code, Failure};
 
 /// Where NFS is looked for.
@@ -62,6 +62,25 @@ pub(crate) struct Settings {
     /// Register with rpcbind, for clients that do not name the ports (as root)
     #[arg(long)]
     pub(crate) rpcbind: bool,
+    /// Wait until the server at --peer is gone, then take its volumes over and serve them: volumes on an object store
+    #[arg(long)]
+    pub(crate) standby: bool,
+    /// Where the other server has its --heartbeat
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) peer: Option<String>,
+    /// Tell the other server at this address of this host whether this one serves
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) heartbeat: Option<SocketAddr>,
+    /// How long the peer may be silent before it counts as gone [default: 2s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) gone_after: Option<Time>,
+    /// Answer only while the store has confirmed within this time that no other machine took over; a successor waits for it
+    /// [default with the other options of fail-over: 5s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) lease: Option<Time>,
+    /// Take the volumes over at once, after the lease of the server that has them: for cluster managers
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Exports of the file.
     #[arg(skip)]
     export: Vec<ExportOptions>,
@@ -84,6 +103,12 @@ impl Settings {
             connections_per_address,
             handshakes_per_address,
             rpcbind,
+            standby,
+            peer,
+            heartbeat,
+            gone_after,
+            lease,
+            take_over,
             export,
         } = self;
         Settings {
@@ -103,6 +128,12 @@ impl Settings {
             connections_per_address: connections_per_address.or(file.connections_per_address),
             handshakes_per_address: handshakes_per_address.or(file.handshakes_per_address),
             rpcbind: rpcbind || file.rpcbind,
+            standby: standby || file.standby,
+            peer: peer.or(file.peer),
+            heartbeat: heartbeat.or(file.heartbeat),
+            gone_after: gone_after.or(file.gone_after),
+            lease: lease.or(file.lease),
+            take_over: take_over || file.take_over,
             export: [file.export, export].concat(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::Deserialize;
 use steadfast_nfs::Security;
@@ -61,6 +62,41 @@ impl TryFrom<String> for CacheBytes {
     type Error = String;
 
     fn try_from(text: String) -> Result<CacheBytes, String> {
+        text.parse()
+    }
+}
+
+/// A time such as 5s or 500ms; a number alone is seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Time(pub(crate) Duration);
+
+/// A request to the store takes its time, and nobody waits longer for a lease.
+const TIMES: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(500)..=Duration::from_secs(300);
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Time, String> {
+        let wrong = || format!("'{text}' is no time from 500ms to 300s: write 5s or 1500ms");
+        let (number, unit) = match text.strip_suffix("ms") {
+            Some(number) => (number, 1),
+            None => (text.strip_suffix('s').unwrap_or(text), 1000),
+        };
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let time = Duration::from_millis(number.checked_mul(unit).ok_or_else(wrong)?);
+        match TIMES.contains(&time) {
+            true => Ok(Time(time)),
+            false => Err(wrong()),
+        }
+    }
+}
+
+impl TryFrom<String> for Time {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Time, String> {
         text.parse()
     }
 }

@@ -1,13 +1,16 @@
 //! The volumes of a server that are open: all that its exports name, each once.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_nfs::{ExportedVolume, Source};
+use steadfast_store::ServingLease;
 
 use super::config::{Plan, Wanted};
 use crate::failure::{Failure, notice};
-use crate::volume::{self, Access, Volume};
+use crate::volume::store::{self, Serving};
+use crate::volume::{self, Access, Device, Volume};
 
 /// How long an image may be in use yet, by a server that was killed just now.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(3);
@@ -20,11 +23,23 @@ struct One {
     volume: Volume,
     /// It was opened so, and stays so.
     read_only: bool,
+    /// With fail-over: the disk.
+    store: Option<store::Served>,
 }
 
 impl One {
     fn name(&self) -> String {
         self.image.display().to_string()
+    }
+
+    fn served(&self) -> ExportedVolume {
+        let mut served = self.volume.served(&self.image);
+        if let Some(store) = &self.store {
+            served.verifier = Some(store.verifier);
+            served.replies = store.device.notes();
+            served.keeps_replies = true;
+        }
+        served
     }
 }
 
@@ -33,17 +48,21 @@ impl One {
 pub(crate) struct Opened(Vec<One>);
 
 impl Opened {
-    /// Opens all volumes of a plan, or none.
-    pub(crate) fn open(plan: &Plan) -> Result<Opened, Failure> {
+    /// Opens all volumes of a plan, or none. With fail-over, they are on object stores.
+    pub(crate) fn open(plan: &Plan, serving: Option<&Serving>) -> Result<Opened, Failure> {
         let cache = plan.settings.cache.map(|cache| cache.0);
         let cache_bytes = cache.unwrap_or_else(|| default_cache(plan.volumes.len()));
-        Opened::open_all(&plan.volumes, cache_bytes)
+        Opened::open_all(&plan.volumes, cache_bytes, serving)
     }
 
-    fn open_all(volumes: &[Wanted], cache_bytes: u64) -> Result<Opened, Failure> {
+    fn open_all(
+        volumes: &[Wanted],
+        cache_bytes: u64,
+        serving: Option<&Serving>,
+    ) -> Result<Opened, Failure> {
         let mut opened = Opened::default();
         for wanted in volumes {
-            match open_one(&wanted.image, wanted.read_only, cache_bytes) {
+            match open_one(wanted, cache_bytes, serving) {
                 Ok(one) => opened.0.push(one),
                 Err(failure) => {
                     let _ = opened.close();
@@ -56,12 +75,21 @@ impl Opened {
 
     /// All of them, to be served.
     pub(crate) fn served(&self) -> Vec<ExportedVolume> {
-        let served = |one: &One| one.volume.served(&one.image);
-        self.0.iter().map(served).collect()
+        self.0.iter().map(One::served).collect()
+    }
+
+    /// The leases of those with fail-over.
+    pub(crate) fn leases(&self) -> Vec<(String, ServingLease)> {
+        let lease = |one: &One| Some((one.name(), one.store.as_ref()?.device.lease()?));
+        self.0.iter().filter_map(lease).collect()
     }
 
     /// The volumes of another plan in its order, and those of them that were opened for it.
-    pub(crate) fn sources(&self, plan: &Plan) -> Result<(Vec<Source>, Opened), Failure> {
+    pub(crate) fn sources(
+        &self,
+        plan: &Plan,
+        serving: Option<&Serving>,
+    ) -> Result<(Vec<Source>, Opened), Failure> {
         let find = |image: &Path| self.0.iter().find(|one| one.image == image);
         let is_new = |wanted: &&Wanted| find(&wanted.image).is_none();
         for wanted in &plan.volumes {
@@ -75,7 +103,7 @@ impl Opened {
         let new: Vec<Wanted> = plan.volumes.iter().filter(is_new).cloned().collect();
         let cache = plan.settings.cache.map(|cache| cache.0);
         let cache_bytes = cache.unwrap_or_else(|| default_cache(plan.volumes.len()));
-        let new = Opened::open_all(&new, cache_bytes)?;
+        let new = Opened::open_all(&new, cache_bytes, serving)?;
         let source = |wanted: &Wanted| match find(&wanted.image) {
             Some(one) => Source::Kept(one.name()),
             None => {
@@ -83,7 +111,7 @@ impl Opened {
                 let one = opened.find(|one| one.image == wanted.image);
                 one.map_or_else(
                     || Source::Kept(wanted.image.display().to_string()),
-                    |one| Source::New(one.volume.served(&one.image)),
+                    |one| Source::New(one.served()),
                 )
             }
         };
@@ -127,13 +155,24 @@ fn default_cache(volumes: usize) -> u64 {
     (memory / 8 / volumes.max(1) as u64).max(CACHE_BYTES_LEAST)
 }
 
-fn open_one(image: &Path, read_only: bool, cache_bytes: u64) -> Result<One, Failure> {
+fn open_one(wanted: &Wanted, cache_bytes: u64, serving: Option<&Serving>) -> Result<One, Failure> {
+    let (image, read_only) = (&wanted.image, wanted.read_only);
     let access = if read_only {
         Access::Look
     } else {
         Access::Change
     };
-    let device = volume::open_device_within(image, access, None, IN_USE_PATIENCE)?;
+    let url = store::url(image).filter(|_| !read_only);
+    let (device, store) = match (serving, url) {
+        (Some(serving), Some(url)) => {
+            let store = store::open_to_serve(&url, serving)?;
+            (Device::Block(Arc::clone(&store.device) as _), Some(store))
+        }
+        _ => {
+            let device = volume::open_device_within(image, access, None, IN_USE_PATIENCE)?;
+            (device, None)
+        }
+    };
     let mut options = crate::mount_options::Options::default();
     options.set_read_only(read_only);
     options.volume.cache_bytes = cache_bytes;
@@ -144,9 +183,10 @@ fn open_one(image: &Path, read_only: bool, cache_bytes: u64) -> Result<One, Fail
         notice(&format!("{}: {message}", image.display()));
     }
     Ok(One {
-        image: image.to_owned(),
+        image: image.clone(),
         volume,
         read_only,
+        store,
     })
 }
 

@@ -1,0 +1,169 @@
+//! The right to answer clients, as long as no successor can do so.
+//!
+//! A writer that serves others holds a lease. Each proof that the volume is still its own renews it, counted from the *start*
+//! of the request that proved it: a slot that was acknowledged (no seal was before it), or a read of `head` that shows its own
+//! claim. A successor waits for the lease's duration, which `head` names, after its seal is in place, and answers nobody
+//! before. So what a machine answers while its lease holds was true before the successor answered anything, however late the
+//! answer is read. Nothing is assumed but that the two clocks run at rates that differ by less than [`MARGIN`]: they are never
+//! compared, and run on while the machine sleeps (`CLOCK_BOOTTIME`).
+//!
+//! Order of an answer: it is complete, then the lease is looked at, then it is sent. Order of a hand-over: the lease is given
+//! up, then `head` says that the volume is released.
+
+use crate::cached::LagClock;
+use crate::driver::{Driver, Failed};
+use crate::protocol::{Faults, Lease, LocalTime, Slot, Term};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A successor waits longer by this part of the lease: what the rates of two clocks may differ by.
+pub(crate) const MARGIN: u64 = 20;
+/// The shortest lease: a request takes its time.
+pub const LEASE_LEAST: Duration = Duration::from_millis(100);
+
+/// Until when a writer answers, as its driver keeps it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    lease: Lease,
+    duration_ms: u64,
+    /// When the first attempt of each slot in flight began.
+    sent: HashMap<Slot, LocalTime>,
+    /// When the newest request began that has renewed it.
+    proved: LocalTime,
+    shown: Arc<Shown>,
+}
+
+/// What those look at who answer.
+#[derive(Debug)]
+struct Shown {
+    until_ms: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Held {
+    pub(crate) fn new(duration: Duration, faults: Faults) -> Held {
+        let duration_ms = duration.max(LEASE_LEAST).as_millis() as u64;
+        Held {
+            lease: Lease::new(duration_ms, faults),
+            duration_ms,
+            sent: HashMap::new(),
+            proved: LocalTime(0),
+            shown: Arc::new(Shown {
+                until_ms: AtomicU64::new(0),
+                over: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    pub(crate) fn duration_ms(&self) -> u32 {
+        u32::try_from(self.duration_ms).unwrap_or(u32::MAX)
+    }
+
+    /// A slot is sent; only the first attempt counts.
+    pub(crate) fn sends(&mut self, slot: Slot, now: LocalTime) {
+        self.sent.entry(slot).or_insert(now);
+    }
+
+    pub(crate) fn acknowledged(&mut self, slot: Slot, now: LocalTime) {
+        if let Some(sent) = self.sent.remove(&slot) {
+            self.renewed(sent, now);
+        }
+    }
+
+    pub(crate) fn renewed(&mut self, sent: LocalTime, now: LocalTime) {
+        self.lease.renewed(sent, now);
+        self.proved = self.proved.max(sent);
+        let until = self.lease.until().0;
+        self.shown.until_ms.store(until, Ordering::Release);
+    }
+
+    /// How long no proof is needed yet, in milliseconds: half the lease after the last.
+    pub(crate) fn idle_ms(&self, now: LocalTime) -> u64 {
+        (self.proved.0 + self.duration_ms / 2).saturating_sub(now.0)
+    }
+
+    /// How long an attempt to renew it may take.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_millis(self.duration_ms / 4)
+    }
+
+    /// Nothing is answered any more.
+    pub(crate) fn end(&self) {
+        self.shown.over.store(true, Ordering::Release);
+    }
+}
+
+/// The lease of an open volume, for those who answer clients.
+#[derive(Clone)]
+pub struct ServingLease {
+    driver: Arc<Driver>,
+    shown: Arc<Shown>,
+    clock: LagClock,
+    unheeded: bool,
+}
+
+impl std::fmt::Debug for ServingLease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServingLease")
+            .field("left", &self.left())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ServingLease {
+    pub(crate) fn of(driver: &Arc<Driver>, held: &Held, clock: LagClock, unheeded: bool) -> Self {
+        ServingLease {
+            driver: Arc::clone(driver),
+            shown: Arc::clone(&held.shown),
+            clock,
+            unheeded,
+        }
+    }
+
+    /// Whether an answer that is complete may be sent. If the lease has run out, waits until it is renewed. False: another
+    /// machine may answer by now, or the volume is closed; nothing may be sent any more.
+    #[must_use]
+    pub fn may_answer(&self) -> bool {
+        if self.unheeded {
+            return true;
+        }
+        match self.looks() {
+            Some(may) => may,
+            None => self.driver.wait_for_lease(&|| self.looks()),
+        }
+    }
+
+    /// None: not now.
+    fn looks(&self) -> Option<bool> {
+        if self.shown.over.load(Ordering::Acquire) {
+            return Some(false);
+        }
+        let until = self.shown.until_ms.load(Ordering::Acquire);
+        (self.clock.now_ms() < until).then_some(true)
+    }
+
+    /// How long it holds if nothing renews it.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        let until = self.shown.until_ms.load(Ordering::Acquire);
+        let left = until.saturating_sub(self.clock.now_ms());
+        match self.shown.over.load(Ordering::Acquire) {
+            true => Duration::ZERO,
+            false => Duration::from_millis(left),
+        }
+    }
+
+    /// The term that is served.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.driver.term()
+    }
+
+    /// Waits until the volume is fenced, failed or closed, and says why; or for so long.
+    #[must_use]
+    pub fn wait_for_end(&self, most: Duration) -> Option<Failed> {
+        self.driver.wait_for_failure(most)
+    }
+}
