@@ -254,7 +254,7 @@ fn a_standby_serves_after_the_active_was_killed_in_the_middle_of_load() {
     assert!(data == b"stable" || data == b"STABLE");
     assert_ne!(client.commit(&kept).unwrap().0, verifier);
     let verifier = write(&mut client, &kept, stable_how::UNSTABLE, b"STABLE");
-    client.move_to(pair.nfs[1]).unwrap();
+    moved(&mut client, pair.nfs[1]);
     assert_eq!(client.commit(&kept).unwrap().0, verifier, "the same term");
     standby.says("took over after");
     assert_eq!(standby.child.end(Signal::TERM), Some(0));
