@@ -59,6 +59,17 @@ impl Serving {
         until(&format!("it says '{what}'"), || self.has_said(what));
     }
 
+    /// Whether all of its threads are stopped.
+    fn stands(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.0.id())).unwrap();
+        tasks.flatten().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // The state stands behind the name, which ends with the last ')'.
+            stat.rsplit_once(") ")
+                .is_none_or(|(_, state)| state.starts_with('T'))
+        })
+    }
+
     /// Its exit code, and all that it said.
     fn ends(self) -> (Option<i32>, String) {
         let mut child = self.child;
@@ -243,7 +254,7 @@ fn a_standby_serves_after_the_active_was_killed_in_the_middle_of_load() {
     assert!(data == b"stable" || data == b"STABLE");
     assert_ne!(client.commit(&kept).unwrap().0, verifier);
     let verifier = write(&mut client, &kept, stable_how::UNSTABLE, b"STABLE");
-    client.move_to(pair.nfs[1]).unwrap();
+    moved(&mut client, pair.nfs[1]);
     assert_eq!(client.commit(&kept).unwrap().0, verifier, "the same term");
     standby.says("took over after");
     assert_eq!(standby.child.end(Signal::TERM), Some(0));
@@ -284,6 +295,8 @@ fn an_active_that_was_stopped_answers_nothing_when_it_wakes_up() {
     let file = client.create(&root, "file").unwrap();
     assert_eq!(old.attributes(&file).unwrap().size, 0);
     active.child.signal(Signal::STOP);
+    // A thread may go on for a moment, and answer what it finds: the lease holds yet.
+    until("all of its threads stand", || active.stands());
     // It finds them when it wakes up: a look, and a change.
     old.submit(&n::GETATTR3args {
         object: file.clone(),

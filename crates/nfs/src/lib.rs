@@ -47,6 +47,7 @@ mod exports;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+mod gate;
 mod handles;
 mod kept;
 mod log;
@@ -74,11 +75,10 @@ pub use admin::{Admin, State, read_state};
 pub use auth::{Anonymous, Squash};
 pub use clients::ClientState;
 pub use exports::{Access, Export, ExportError, Streams, everybody, this_host};
+pub use gate::Gate;
 pub use ipnet::IpNet;
 pub use reload::{Reloaded, Reloader, Retired, Source};
 pub use rpcbind::Registration;
-pub use server::{
-    Counters, Ended, Error, Gate, Options, Server, Stopper, THREADS_DEFAULT, THREADS_MAX,
-};
+pub use server::{Counters, Ended, Error, Options, Server, Stopper, THREADS_DEFAULT, THREADS_MAX};
 pub use tls::{Security, Tls, TlsError};
 pub use volume::{ExportedVolume, Limits};

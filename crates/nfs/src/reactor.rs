@@ -17,10 +17,10 @@ use rustix::net::sockopt;
 use crate::connection::Connection;
 use crate::ending::Ending;
 use crate::events::Events;
+use crate::gate::Gate;
 use crate::log::Log;
 use crate::memory::{Budget, HandshakeLimits, Memory, Peers, Waiter};
 use crate::metrics::Metrics;
-use crate::server::Gate;
 use crate::tls::Tls;
 
 /// The token of the end of the server.

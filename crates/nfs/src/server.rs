@@ -29,6 +29,7 @@ use crate::clients::ClientState;
 use crate::dispatch::Service;
 use crate::drc::{self, Cache};
 use crate::exports::{Export, ExportError, Table};
+use crate::gate::Gate;
 use crate::log::Log;
 use crate::memory::HandshakeLimits;
 use crate::metrics::Metrics;
@@ -137,18 +138,6 @@ pub struct Options {
     pub tell: Option<fn(&str)>,
     /// Asked before each answer.
     pub gate: Option<Arc<dyn Gate>>,
-}
-
-/// Whether the server may answer: another machine may be about to take its volumes over.
-pub trait Gate: Send + Sync + std::fmt::Debug {
-    /// Asked when an answer is complete, before it is sent. May wait until that is known. False: it is not sent, and its connection
-    /// is closed.
-    fn may_answer(&self) -> bool;
-
-    /// What counters show of it: name, meaning, value now.
-    fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
-        Vec::new()
-    }
 }
 
 impl Default for Options {

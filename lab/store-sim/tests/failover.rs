@@ -451,6 +451,15 @@ fn a_note_before_its_change_is_found() {
     assert!(found.is_some(), "no call was answered and lost");
 }
 
+/// Connects to a server. The port of the last connection may not be free yet.
+fn moved(client: &mut Client, to: SocketAddr) {
+    let begun = Instant::now();
+    while let Err(error) = client.move_to(to) {
+        assert!(begun.elapsed() < LIMIT, "{error}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Handles, the verifier, unstable writes and a repeated call across a planned hand-over and a death.
 #[test]
 fn handles_stay_and_the_verifier_changes_once_for_each_term() {
@@ -476,7 +485,7 @@ fn handles_stay_and_the_verifier_changes_once_for_each_term() {
             .0;
         assert_ne!(Some(verifier), before, "another term");
         // A connection that is made again finds the same term.
-        client.move_to(serving.address()).unwrap();
+        moved(&mut client, serving.address());
         assert_eq!(client.commit(&file).unwrap().0, verifier);
         write(&mut client, stable_how::FILE_SYNC, &[round + 100; 100]);
         verifiers.push(verifier);
@@ -485,7 +494,7 @@ fn handles_stay_and_the_verifier_changes_once_for_each_term() {
             _ => serving.end(),
         }
         serving = Serving::start(&store, None);
-        client.move_to(serving.address()).unwrap();
+        moved(&mut client, serving.address());
         let read = client.read(&file, 0, 200, 100).unwrap();
         assert_eq!(read, [round + 100; 100], "what was stable");
         let now = client.attributes(&file).unwrap();

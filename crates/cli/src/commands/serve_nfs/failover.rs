@@ -22,7 +22,7 @@ use crate::volume::store::{self, Serving};
 /// What is asked for by default.
 const LEASE: Duration = Duration::from_secs(5);
 const GONE_AFTER: Duration = Duration::from_secs(2);
-/// How often a stand-by looks at what it has heard.
+/// How often a stand-by looks at what it has heard, and a server at its leases.
 const LOOK: Duration = Duration::from_millis(50);
 /// The longest pause after a take-over that failed.
 const PAUSE_MOST: Duration = Duration::from_secs(30);
@@ -153,29 +153,24 @@ impl Leases {
         left.unwrap_or_default()
     }
 
-    /// Tells of the first volume that is lost. Ends with it, or when nobody listens.
+    /// Tells of the first volume that is lost. Ends with it, or with the server.
     fn watch(self: &Arc<Self>, tell: Sender<Event>) -> Result<(), Failure> {
         let leases = Arc::clone(self);
         let spawned = thread::Builder::new()
             .name("leases".to_owned())
             .spawn(move || {
                 loop {
-                    let mut listed = leases.list();
-                    // One is waited on, the others are looked at.
-                    let last = listed.pop();
-                    let gone = |most| move |lease: &ServingLease| lease.wait_for_end(most);
-                    let lost = (listed.iter().find_map(gone(Duration::ZERO)))
-                        .or_else(|| last.as_ref().and_then(gone(LOOK)));
-                    if last.is_none() {
-                        thread::sleep(LOOK);
+                    // One that is closed is not lost: it was released.
+                    let lost = (leases.list().iter())
+                        .filter_map(|lease| lease.wait_for_end(Duration::ZERO))
+                        .find(|why| !matches!(why, Failed::Closed));
+                    if let Some(why) = lost {
+                        return drop(tell.send(Event::Lost(why)));
                     }
-                    match lost {
-                        // It is being closed.
-                        Some(Failed::Closed) => return,
-                        Some(why) => return drop(tell.send(Event::Lost(why))),
-                        None if Arc::strong_count(&leases) == 1 => return,
-                        None => {}
+                    if Arc::strong_count(&leases) == 1 {
+                        return;
                     }
+                    thread::sleep(LOOK);
                 }
             });
         spawned
