@@ -174,6 +174,13 @@ fn differs(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<Stri
         Some("null") => wrong(value.is_null()),
         Some("array") => match value.as_array() {
             None => wrong(false),
+            // Each has a schema of its own.
+            Some(all) if schema["prefixItems"].is_array() => {
+                let each = schema["prefixItems"].as_array()?;
+                let mut pairs = all.iter().zip(each);
+                let first = pairs.find_map(|(v, s)| differs(root, s, v, at));
+                first.or_else(|| wrong(all.len() == each.len()))
+            }
             Some(all) => all
                 .iter()
                 .find_map(|v| differs(root, &schema["items"], v, at)),

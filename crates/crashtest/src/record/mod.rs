@@ -1,7 +1,7 @@
 //! Runs a program on a mount that records every call.
 //!
-//! The tree is kept in memory and served by FUSE without write-back cache, so each call arrives when it takes effect, with
-//! its caller. The mount lives in a mount namespace of its own where that is permitted (as root, or in a user namespace): no
+//! The tree is kept in memory; the bytes of writes are in the trace alone, which it refers to. It is served by FUSE without write-back
+//! cache, so each call arrives when it takes effect, with its caller. The mount lives in a mount namespace of its own where that is permitted (as root, or in a user namespace): no
 //! other process sees it, and it ends with the last process in it.
 //!
 //! - [`calls`](self): the lock under which a call changes the tree and is written down;

@@ -83,6 +83,20 @@ impl Spool {
     }
 }
 
+impl Drop for Spool {
+    fn drop(&mut self) {
+        // A trace that was not ended is kept as far as it goes; what cannot be written was told before, or nobody asked for it.
+        let mut tail = std::mem::replace(
+            self.tail.get_mut().unwrap_or_else(PoisonError::into_inner),
+            Tail {
+                written: 0,
+                buffer: Vec::new(),
+            },
+        );
+        let _ = self.write_out(&mut tail);
+    }
+}
+
 impl Store for Spool {
     fn read(&self, offset: u64, buf: &mut [u8]) {
         let tail = self.tail();
@@ -137,6 +151,16 @@ mod tests {
         let mut read = vec![1; all.len()];
         spool.read(0, &mut read);
         assert_eq!(read, all);
+    }
+
+    #[test]
+    fn what_was_appended_is_in_the_file_when_it_is_given_up() {
+        let file = tempfile::tempfile().unwrap();
+        let spool = Spool::new(file.try_clone().unwrap());
+        spool.append(b"kept").unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        drop(spool);
+        assert_eq!(file.metadata().unwrap().len(), 4);
     }
 
     #[test]
