@@ -8,7 +8,7 @@
 #   --keep       keep the working directory for inspection
 #
 # probe      the store keeps the rules, also when 32 writers race over both of its endpoints.
-# volume     mkfs, mount, files, SQLite and git on top, umount, fsck, store check.
+# volume     mkfs, mount, files, SQLite and git on top, umount, fsck, store check; it grows, and is read twice with a cache of reads.
 # cuts       a loop of write, fsync and note; the writer is killed (SIGKILL) in the middle of it. After the next mount every noted
 #            file is there and whole, fsck and store check find nothing.
 # takeover   a second machine takes the volume over while the first stands still (SIGSTOP) in the middle of its writes: when it goes
@@ -79,7 +79,7 @@ part_probe() {
 
 part_volume() {
   step "volume"
-  local url=s3://bucket/volume
+  local url=s3://bucket/volume round
   "$STEADFAST" mkfs --size 2G --on "$url" -L store || die "mkfs failed"
   if "$STEADFAST" mkfs --size 2G --on "$url" 2>/dev/null; then wrong "a volume was overwritten"; fi
   if "$STEADFAST" mkfs --size 2G --on "$url/inside" 2>/dev/null; then wrong "a volume was made inside of another"; fi
@@ -107,6 +107,15 @@ part_volume() {
   if [ -e "$MNT/db" ]; then [ "$(sqlite3 -readonly "file:$MNT/db?immutable=1" 'select sum(n) from t')" = 6 ] || wrong "a database came back changed"; fi
   if [ -e "$MNT/repository" ]; then git -C "$MNT/repository" fsck --no-progress >/dev/null || wrong "a repository came back changed"; fi
   sf_umount "$MNT"
+  # It grows; what was read stays on a cache, so the second time nothing of the file is fetched.
+  "$STEADFAST" grow --size 3G "$url" || wrong "the volume does not grow"
+  sf_fsck "$url"
+  for round in 1 2; do
+    sf_mount "$url" "$MNT" -o "cache=$WORK/reads"
+    cmp "$WORK/random" "$MNT/random" || wrong "a file came back changed from the cache"
+    "$STEADFAST" stat "$MNT" | grep -E 'store (gets|get bytes|cached reads)' || true
+    sf_umount "$MNT"
+  done
 }
 
 # Writes numbered files with fsync; each number is noted, outside, when fsync has returned. Ends with the first error.

@@ -420,9 +420,13 @@ fn requests(url: &str, mib: u64) -> Result<()> {
     record("puts-per-gib", "PUTs", "lower", "steadfast", puts);
     let bytes = (written.1 - flushed.1) as f64 / (mib * MIB) as f64;
     record("bytes-per-byte", "bytes", "lower", "steadfast", bytes);
+    let all = || {
+        let counters = disk.counters();
+        counters.gets.0 + counters.puts.0 + counters.deletes
+    };
+    let before = all();
     std::thread::sleep(Duration::from_secs(5));
-    let idle = disk.counters();
-    let requests = idle.puts.0 - written.0 + idle.deletes;
+    let requests = all() - before;
     record(
         "idle-requests-5s",
         "requests",

@@ -286,7 +286,10 @@ fn wrong_urls_and_options_are_explained() {
             &["store", "clone", "file:///tmp/x", "file:///tmp/y"][..],
             "URL@SNAPSHOT",
         ),
-        (&["serve", "disk", "file:///tmp/x"][..], "--fuse"),
+        (
+            &["serve", "disk", "file:///tmp/x"][..],
+            "no volume is there",
+        ),
     ] {
         let output = place.run(args);
         assert!(!output.status.success());

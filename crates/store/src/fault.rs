@@ -25,6 +25,8 @@ pub enum DeviceFault {
     LagUnbounded,
     /// Salts of encrypted objects count up from the opening on, as they would in a copied virtual machine.
     SaltsCounted,
+    /// What the cache of reads holds is believed without its hash.
+    ReadsBelieved,
     /// A disk grows, and `head` does not say it.
     SizeUnpublished,
     /// An epoch is sent without its notes.

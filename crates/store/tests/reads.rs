@@ -12,7 +12,10 @@ use std::time::Duration;
 use steadfast_block::{
     BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, FileDevice, Geometry, MemDevice,
 };
-use steadfast_store::{CacheOptions, CreateOptions, Found, OpenError, OpenOptions, create_with};
+use steadfast_store::protocol::Faults;
+use steadfast_store::{
+    CacheOptions, CreateOptions, DeviceFault, Found, OpenError, OpenOptions, create_with,
+};
 use support::{Client, Random, key_file, options};
 
 const BLOCKS: u64 = 1 << 13;
@@ -58,9 +61,19 @@ fn read(client: &Arc<Client>, cache: &CacheOptions, blocks: &[u64]) -> u64 {
 }
 
 fn read_with(client: &Arc<Client>, found: &Found, blocks: &[u64]) -> u64 {
+    read_under(None, client, found, blocks)
+}
+
+fn read_under(
+    fault: Option<DeviceFault>,
+    client: &Arc<Client>,
+    found: &Found,
+    blocks: &[u64],
+) -> u64 {
     // No memory: each read is of the cache or of the store.
     let little = OpenOptions {
         cache_bytes: 0,
+        faults: (fault, Faults::default()),
         ..options()
     };
     let disk = found.look(&little).unwrap();
@@ -111,6 +124,16 @@ fn after_a_restart_what_was_read_is_found_without_a_request() {
 
 #[test]
 fn what_is_damaged_is_read_from_the_store_and_kept_again() {
+    damage(None);
+}
+
+#[test]
+fn a_cache_that_is_believed_is_found() {
+    let found = std::panic::catch_unwind(|| damage(Some(DeviceFault::ReadsBelieved)));
+    assert!(found.is_err());
+}
+
+fn damage(fault: Option<DeviceFault>) {
     let store = Arc::new(InMemory::new());
     volume(&store, "v", None, 2000);
     // Room for all that is kept again.
@@ -133,7 +156,9 @@ fn what_is_damaged_is_read_from_the_store_and_kept_again() {
             device.write(BlockNo(at), &[&one]).unwrap();
         }
         let next = client(&store, None);
-        fetched += read(&next, &cache(&device), &all);
+        let found = next.volume();
+        found.keep_reads(&cache(&device)).unwrap();
+        fetched += read_under(fault, &next, &found, &all);
         let again = client(&store, None);
         assert_eq!(read(&again, &cache(&device), &all), 0, "round {round}");
     }

@@ -198,7 +198,7 @@ in the environment names.",
             o.volume.cache_bytes = bytes;
             Ok(())
         })],
-        help: "a size: memory for clean cached blocks, 1M at least (default 64M); a path: the cache device or file of a volume on an object store",
+        help: "a size: memory for clean cached blocks, 1M at least (default 64M); a path: a cache device or file, on an object store",
         manual: "A size is the memory for clean cached blocks.
 A path, with a slash in it, is a cache device or file for a volume on an object store: what was read stays there over restarts, and with
 .B flush=cache
