@@ -105,8 +105,8 @@ pub(super) const SECTIONS: &[Sections] = &[
         "steadfast-store-copy",
         &[
             (
-                "steadfast mkfs --size 100G --on s3://bucket/prefix && steadfast store copy disk.img s3://bucket/prefix",
-                "Move a volume from an image to an object store.",
+                "steadfast store copy disk.img s3://bucket/prefix",
+                "Move a volume from an image to an object store, where mkfs has made an empty one.",
             ),
             (
                 "steadfast store copy s3://bucket/prefix@monday backup.img",
