@@ -293,6 +293,15 @@ impl Good {
 /// Attacks an address until it is to stop.
 type Attack = fn(&Attacked, to: SocketAddr, host: [u8; 4], stop: &AtomicBool);
 
+/// Ends the attackers.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// Calls of the good client while an address is attacked: its latency in the worst part of the time, and the most memory
 /// of the server.
 fn work_beside(
@@ -305,6 +314,8 @@ fn work_beside(
     let stop = AtomicBool::new(false);
     let (mut worst, mut resident) = (Duration::ZERO, 0);
     std::thread::scope(|scope| {
+        // Also when the good client fails: the attackers would go on for ever, and hide why.
+        let _ends = StopOnDrop(&stop);
         for host in hosts {
             let stop = &stop;
             scope.spawn(move || attack(attacked, to, *host, stop));
@@ -315,7 +326,6 @@ fn work_beside(
             worst = worst.max(good.work(count(1000, 40)));
             resident = resident.max(attacked.resident());
         }
-        stop.store(true, SeqCst);
     });
     (worst, resident.max(attacked.resident()))
 }
