@@ -87,7 +87,7 @@ echo "setup.sh: installing $wanted"
 export DEBIAN_FRONTEND=noninteractive
 install() {
   # shellcheck disable=SC2086 # one package per word
-  apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 $wanted >/dev/null 2>"$log"
+  apt-get -o DPkg::Lock::Timeout=600 install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 $wanted >/dev/null 2>"$log"
 }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -103,7 +103,7 @@ case $purpose in
     ;;
 esac
 # The package lists of a fresh machine are empty or old: fetch them only if the first try fails.
-if ! install && ! { apt-get update -qq >/dev/null 2>"$log" && install; }; then
+if ! install && ! { apt-get -o DPkg::Lock::Timeout=600 update -qq >/dev/null 2>"$log" && install; }; then
   tail -n 3 "$log" >&2
   echo "setup.sh: could not install: $wanted. Install them by hand, then run this again" >&2
   exit 3
