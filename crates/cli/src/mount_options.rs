@@ -3,6 +3,7 @@
 mod table;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use table::{Effect, ROWS, Row, Word};
 
@@ -16,7 +17,9 @@ pub(crate) struct Options {
     /// In persistent memory: overwrites go to their place.
     pub(crate) in_place: bool,
     /// For a volume on an object store.
-    pub(crate) store: crate::volume::store::Wishes,
+    pub(crate) store: crate::volume::store::StoreSettings,
+    /// Another machine writes the volume; its flushes are looked for at this interval.
+    pub(crate) follow: Option<Duration>,
     /// The volume must run under this contract.
     pub(crate) contract: Option<String>,
     /// Around the host's page cache (`Some(true)`), through it (`Some(false)`).
@@ -35,7 +38,8 @@ impl Default for Options {
             mount: steadfast_fuse::MountOptions::new(PathBuf::new()),
             volume: steadfast_fs::MountOptions::default(),
             in_place: false,
-            store: crate::volume::store::Wishes::default(),
+            store: crate::volume::store::StoreSettings::default(),
+            follow: None,
             contract: None,
             direct: None,
             auto_unmount: false,
@@ -211,7 +215,6 @@ pub(crate) fn manual() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn read(text: &str) -> Result<Options, String> {
         parse(&[text.to_owned()])

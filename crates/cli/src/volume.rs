@@ -130,7 +130,7 @@ pub(crate) fn open_device_within(
     let memory = is_memory(image);
     loop {
         let opened = if let Some(url) = store::url(image) {
-            store::open(&url, access, &store::Wishes::default())
+            store::open(&url, access, &store::StoreSettings::default())
         } else if memory {
             memory::open(image, access)
         } else if flash {

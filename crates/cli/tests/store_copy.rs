@@ -157,6 +157,7 @@ of two lines'
         for i in $(seq 300); do : > a/b/c/entry-$i; done
         touch -h -d 2001-02-03T04:05:06.789 a/link
         touch -d 1999-12-31T23:59:59.5 a/file
+        chattr +A .
         touch -d 2010-01-01 a/b a empty .";
     // Attributes first: the times come last.
     let set = |path: &str, name: &str, value: &[u8]| {
@@ -223,6 +224,8 @@ fn a_volume_moves_between_all_media_and_keeps_all_but_its_numbers() {
     assert!(sparse.blocks() * 512 < 1 << 20, "a hole was filled");
     place.must(&["umount", "mnt"]);
     place.must(&["mount", &url, "mnt"]);
+    let flags = programs::must(place.dir.path(), "lsattr", &["-d", "mnt"]);
+    assert!(flags.contains('A'), "of the root: {flags}");
     assert!(
         fs::write(place.at("mnt/a/b/kept"), b"new").is_err(),
         "it is immutable"

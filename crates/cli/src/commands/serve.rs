@@ -63,7 +63,7 @@ pub(crate) fn run(
         }
         Access::Change
     };
-    let opened = match (options.store.follow, volume::store::url(&image)) {
+    let opened = match (options.follow, volume::store::url(&image)) {
         (Some(interval), _) => {
             let (follower, device) = volume::store::follow(&image, access, &options.store)?;
             (device, Some((follower, interval)))

@@ -79,12 +79,12 @@ impl Where {
     }
 
     fn open(&self, take_over: bool) -> Result<StoreDevice, Failure> {
-        let wishes = store::Wishes {
+        let wishes = store::StoreSettings {
             take_over,
             timeout: Some(store::PATIENCE),
             endpoint: self.endpoint.clone(),
             key_file: self.key_file.clone(),
-            ..store::Wishes::default()
+            ..store::StoreSettings::default()
         };
         let url = store::Url {
             url: self.url.trim_end_matches('/').to_owned(),
@@ -669,11 +669,11 @@ fn clone(args: &CloneArgs) -> Result<ExitCode, Failure> {
 }
 
 fn salvage(args: &SalvageArgs) -> Result<ExitCode, Failure> {
-    let wishes = store::Wishes {
+    let wishes = store::StoreSettings {
         timeout: Some(store::PATIENCE),
         endpoint: args.place.endpoint.clone(),
         key_file: args.place.key_file.clone(),
-        ..store::Wishes::default()
+        ..store::StoreSettings::default()
     };
     if !args.cache.exists() {
         return Err(Failure::at(&args.cache, "there is no such cache"));

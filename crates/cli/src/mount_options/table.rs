@@ -147,7 +147,7 @@ By default an outage is waited out.",
     Row {
         words: &[value("follow", "SECONDS", |o, text| {
             let seconds = number(text.strip_suffix('s').unwrap_or(text), 1, STORE_SECONDS_MAX)?;
-            o.store.follow = Some(Duration::from_secs(seconds));
+            o.follow = Some(Duration::from_secs(seconds));
             Ok(())
         })],
         help: "on an object store, with ro: show another machine's flushes; ask the store every SECONDS seconds",

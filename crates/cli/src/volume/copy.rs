@@ -1,6 +1,7 @@
 //! Copies all files of a volume to another, empty one, whatever media the two lie on.
 //!
-//! While the copy is incomplete, the file [`MARK`] is in the root of the new volume. It is removed after all else is durable.
+//! While the copy is incomplete, the file [`MARK`] is in the root of the new volume. It is removed after all else is durable but
+//! flags of the root that would keep it.
 //!
 //! Order within an inode: content, owner, extended attributes, permissions, times; each step would undo one of the later ones.
 //! What a directory has from its parents by default (ACLs) must not reach its entries, and its entries change its times: so its
@@ -111,6 +112,8 @@ impl Copy<'_> {
             to: root,
             path: path.to_vec(),
         };
+        let attr = at(b"/", self.from.getattr(&self.caller, self.from.root()))?;
+        at(b"/", self.easy_flags(&attr, root, b"/"))?;
         let mut steps = vec![Step::Attributes(top(b"/")), Step::Entries(top(b""))];
         while let Some(step) = steps.pop() {
             match step {
@@ -123,7 +126,10 @@ impl Copy<'_> {
                 }
             }
         }
-        for (ino, flags, path) in std::mem::take(&mut self.flags) {
+        // Those of the root would keep the mark.
+        let flags = std::mem::take(&mut self.flags).into_iter();
+        let (last, flags): (Vec<_>, Vec<_>) = flags.partition(|(ino, ..)| *ino == root);
+        for (ino, flags, path) in flags {
             at(&path, self.to.set_flags(&self.caller, ino, flags))?;
         }
         at(b"/", self.to.sync())?;
@@ -132,7 +138,11 @@ impl Copy<'_> {
         let times = at(b"/", times)?;
         let removed = self.to.unlink(&self.caller, root, MARK.as_bytes());
         let removed = removed.and_then(|()| self.times(&times, root));
-        at(MARK.as_bytes(), removed.and_then(|()| self.to.sync()))?;
+        at(MARK.as_bytes(), removed)?;
+        for (ino, flags, path) in last {
+            at(&path, self.to.set_flags(&self.caller, ino, flags))?;
+        }
+        at(b"/", self.to.sync())?;
         Ok(self.copied)
     }
 

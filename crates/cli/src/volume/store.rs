@@ -9,6 +9,8 @@ use steadfast_store::{
     OpenOptions, PlaceError, ProbeOptions, StoreDevice,
 };
 
+pub(crate) use steadfast_disk::StoreSettings;
+
 use super::{Access, Device, Unopened};
 use crate::failure::{Failure, Kind, notice};
 use crate::size;
@@ -22,44 +24,18 @@ const SHORT_TRIAL: ProbeOptions = ProbeOptions {
     rounds: 1,
 };
 
-/// What the mount options say of a volume on an object store.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Wishes {
-    /// An owner that has not released the volume is fenced.
-    pub(crate) take_over: bool,
-    /// How long the store may take to answer before the volume fails.
-    pub(crate) timeout: Option<Duration>,
-    /// The address of the server.
-    pub(crate) endpoint: Option<String>,
-    /// The key file of an encrypted volume.
-    pub(crate) key_file: Option<PathBuf>,
-    /// The cache device or file.
-    pub(crate) cache: Option<PathBuf>,
-    /// Flushes are durable on the cache.
-    pub(crate) flush_cache: bool,
-    /// How long the store may be behind the cache, and by how many bytes.
-    pub(crate) lag: Option<Duration>,
-    pub(crate) lag_bytes: Option<u64>,
-    /// Bytes of a cache file that is made.
-    pub(crate) cache_size: Option<u64>,
-    /// Flushes that only the cache has are dropped, if another machine took over.
-    pub(crate) discard_cache: bool,
-    /// Another machine writes the volume; what it has flushed is looked for so often.
-    pub(crate) follow: Option<Duration>,
-}
-
-impl Wishes {
-    /// Refuses options that need one another.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        let why = match (&self.cache, self.flush_cache) {
-            (None, true) => "the option 'flush=cache' needs a cache device or file: 'cache=FILE'",
-            (_, false) if self.discard_cache || self.lag.is_some() || self.lag_bytes.is_some() => {
-                "the options 'lag', 'lag_size' and 'discard_cache' need 'cache=FILE,flush=cache'"
-            }
-            _ => return Ok(()),
-        };
-        Err(Failure::usage(why))
-    }
+/// Refuses options that need one another.
+pub(crate) fn check(settings: &StoreSettings) -> Result<(), Failure> {
+    let needs_flush_cache =
+        settings.discard_cache || settings.lag.is_some() || settings.lag_bytes.is_some();
+    let why = match (&settings.cache, settings.flush_cache) {
+        (None, true) => "the option 'flush=cache' needs a cache device or file: 'cache=FILE'",
+        (_, false) if needs_flush_cache => {
+            "the options 'lag', 'lag_size' and 'discard_cache' need 'cache=FILE,flush=cache'"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::usage(why))
 }
 
 /// Names the key file, where no option does.
@@ -146,7 +122,7 @@ pub(crate) fn find(url: &str, access: &StoreAccess) -> Result<Found, Failure> {
 }
 
 /// How commands open volumes.
-pub(crate) fn options(wishes: &Wishes) -> Result<OpenOptions, Failure> {
+pub(crate) fn options(wishes: &StoreSettings) -> Result<OpenOptions, Failure> {
     Ok(OpenOptions {
         access: access(wishes.endpoint.as_deref(), wishes.key_file.as_deref())?,
         take_over: wishes.take_over,
@@ -188,7 +164,7 @@ fn open_found(
 }
 
 /// The cache that the options name. A file that is not there is made.
-pub(crate) fn cache_options(path: &Path, wishes: &Wishes) -> Result<CacheOptions, Failure> {
+pub(crate) fn cache_options(path: &Path, wishes: &StoreSettings) -> Result<CacheOptions, Failure> {
     let mut options = CacheOptions::open(path, wishes.cache_size).map_err(failure)?;
     options.lag = wishes.lag.unwrap_or(options.lag);
     options.lag_bytes = wishes.lag_bytes.unwrap_or(options.lag_bytes);
@@ -197,7 +173,7 @@ pub(crate) fn cache_options(path: &Path, wishes: &Wishes) -> Result<CacheOptions
 }
 
 /// Opens a volume with its cache.
-fn open_cached(url: &Url, path: &Path, wishes: &Wishes) -> Result<Device, Failure> {
+fn open_cached(url: &Url, path: &Path, wishes: &StoreSettings) -> Result<Device, Failure> {
     let options = options(wishes)?;
     let found = find(&url.url, &options.access)?;
     let cache = cache_options(path, wishes)?;
@@ -220,7 +196,7 @@ fn open_keeping_reads(
     url: &Url,
     access: Access,
     path: &Path,
-    wishes: &Wishes,
+    wishes: &StoreSettings,
 ) -> Result<Device, Failure> {
     let options = options(wishes)?;
     let found = find(&url.url, &options.access)?;
@@ -235,7 +211,7 @@ fn open_keeping_reads(
 pub(crate) fn follow(
     image: &Path,
     access: Access,
-    wishes: &Wishes,
+    wishes: &StoreSettings,
 ) -> Result<(Follower, Device), Failure> {
     let needs = |what: &str| {
         Failure::usage(format!(
@@ -249,7 +225,7 @@ pub(crate) fn follow(
     if url.snapshot.is_some() {
         return Err(needs("a volume, not a snapshot, which never changes"));
     }
-    wishes.check()?;
+    check(wishes)?;
     let options = options(wishes)?;
     let found = find(&url.url, &options.access)?;
     let (follower, device) = Follower::new(found, options, LagClock::default()).map_err(failure)?;
@@ -280,7 +256,7 @@ pub(crate) fn open_to_serve(url: &Url, serving: &Serving) -> Result<Served, Fail
         take_over: serving.take_over,
         lease: Some(serving.lease),
         wait_for_dead: serving.wait_for_dead,
-        ..options(&Wishes::default())?
+        ..options(&StoreSettings::default())?
     };
     let found = find(&url.url, &options.access)?;
     if found.object().features.flush_cache {
@@ -300,12 +276,12 @@ pub(crate) fn open_to_serve(url: &Url, serving: &Serving) -> Result<Served, Fail
 
 /// Finds out whether a volume could be served from here: the store, its rules, the key.
 pub(crate) fn look_before(url: &Url) -> Result<(), Failure> {
-    let wishes = Wishes::default();
+    let wishes = StoreSettings::default();
     try_store(url, &wishes)?;
     find(&url.url, &options(&wishes)?.access).map(drop)
 }
 
-pub(super) fn open(url: &Url, access: Access, wishes: &Wishes) -> Result<Device, Unopened> {
+pub(super) fn open(url: &Url, access: Access, wishes: &StoreSettings) -> Result<Device, Unopened> {
     let writes = access == Access::Change && url.snapshot.is_none();
     let opened = match &wishes.cache {
         Some(cache) if wishes.flush_cache && writes => open_cached(url, cache, wishes),
@@ -327,9 +303,9 @@ pub(super) fn open_with_key(
     access: Access,
     key_file: Option<&Path>,
 ) -> Result<Device, Failure> {
-    let wishes = Wishes {
+    let wishes = StoreSettings {
         key_file: key_file.map(Path::to_owned),
-        ..Wishes::default()
+        ..StoreSettings::default()
     };
     open(url, access, &wishes).map_err(Unopened::failure)
 }
@@ -339,15 +315,15 @@ pub(crate) fn open_to_grow(
     url: &Url,
     key_file: Option<&Path>,
 ) -> Result<Arc<StoreDevice>, Failure> {
-    let wishes = Wishes {
+    let wishes = StoreSettings {
         key_file: key_file.map(Path::to_owned),
-        ..Wishes::default()
+        ..StoreSettings::default()
     };
     open_disk(url, Access::Change, &options(&wishes)?).map(Arc::new)
 }
 
 /// A short trial: the endpoint may be another than the one that mkfs tried.
-pub(crate) fn try_store(url: &Url, wishes: &Wishes) -> Result<(), Failure> {
+pub(crate) fn try_store(url: &Url, wishes: &StoreSettings) -> Result<(), Failure> {
     let place = location(&url.url, wishes.endpoint.as_deref())?;
     if !steadfast_store::exists(&place, PATIENCE).map_err(failure)? {
         return Err(failure(OpenError::Absent(url.url.clone())));
@@ -364,9 +340,9 @@ pub(crate) fn try_store(url: &Url, wishes: &Wishes) -> Result<(), Failure> {
 pub(crate) fn open_for_mount(
     url: &Url,
     access: Access,
-    wishes: &Wishes,
+    wishes: &StoreSettings,
 ) -> Result<Device, Failure> {
-    wishes.check()?;
+    check(wishes)?;
     if access == Access::Change && url.snapshot.is_none() {
         try_store(url, wishes)?;
     }

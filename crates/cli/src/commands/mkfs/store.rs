@@ -130,10 +130,10 @@ pub(super) fn run(args: &Args, image: &Path, url: &store::Url) -> Result<ExitCod
     }
     command::notes(&report);
     create_with(place, blocks, &coding, store::PATIENCE).map_err(store::failure)?;
-    let wishes = store::Wishes {
+    let wishes = store::StoreSettings {
         endpoint: args.endpoint.clone(),
         key_file: args.coding.key_file.clone(),
-        ..store::Wishes::default()
+        ..store::StoreSettings::default()
     };
     let mut options: OpenOptions = store::options(&wishes)?;
     // A key file in the environment says nothing of a volume that is not to be encrypted.

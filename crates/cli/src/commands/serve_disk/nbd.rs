@@ -178,7 +178,7 @@ fn find_plugin() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Serves until a signal asks for the end. `ready` is told how many bytes can be written from one flush to the next.
+/// Serves until a signal asks for the end. `ready` gets the number of bytes that can be written from one flush to the next.
 pub(super) fn serve(
     image: &Path,
     place: &Place,

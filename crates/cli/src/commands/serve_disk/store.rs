@@ -27,7 +27,7 @@ const OPTIONS: [&str; 10] = [
 ];
 
 /// What the words after `-o` wish.
-fn wishes(arguments: &[String]) -> Result<store::Wishes, Failure> {
+fn wishes(arguments: &[String]) -> Result<StoreSettings, Failure> {
     let words = arguments.iter().flat_map(|argument| argument.split(','));
     for word in words.map(str::trim).filter(|word| !word.is_empty()) {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -44,41 +44,20 @@ fn wishes(arguments: &[String]) -> Result<store::Wishes, Failure> {
         }
     }
     let options = mount_options::parse(arguments).map_err(Failure::usage)?;
-    options.store.check()?;
+    store::check(&options.store)?;
     Ok(options.store)
 }
 
 /// As the server takes it.
-fn settings(args: &Args, wishes: &store::Wishes) -> Settings {
-    let store::Wishes {
-        take_over,
-        timeout,
-        endpoint,
-        key_file,
-        cache,
-        flush_cache,
-        lag,
-        lag_bytes,
-        cache_size,
-        discard_cache,
-        follow: _,
-    } = wishes.clone();
+fn settings(args: &Args, wishes: &StoreSettings) -> Settings {
     Settings {
         image: Some(args.image.clone()),
         full: args.epoch_full,
         gone: args.on_disconnect,
         read_only: args.read_only,
         store: StoreSettings {
-            take_over,
-            timeout,
-            endpoint,
-            key_file: key_file.or_else(store::key_file_variable),
-            cache,
-            flush_cache,
-            lag,
-            lag_bytes,
-            cache_size,
-            discard_cache,
+            key_file: (wishes.key_file.clone()).or_else(store::key_file_variable),
+            ..wishes.clone()
         },
         ..Settings::default()
     }
@@ -142,7 +121,7 @@ fn run_nbd(
     args: &Args,
     url: &store::Url,
     settings: Settings,
-    wishes: &store::Wishes,
+    wishes: &StoreSettings,
 ) -> Result<ExitCode, Failure> {
     let options = store::options(wishes)?;
     let found = store::find(&url.url, &options.access)?;

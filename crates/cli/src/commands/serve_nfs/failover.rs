@@ -1,6 +1,6 @@
 //! Fail-over: standing by for another server, and answering only while none can have taken over.
 //!
-//! Who decides what: the *store* decides who owns a volume, the *lease* when a successor may answer, the *heartbeat* only when
+//! The *store* decides which server owns a volume, the *lease* when a successor may answer, the *heartbeat* only when
 //! it tries. So a stand-by that is wrong about its peer costs availability, never correctness.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};

@@ -43,10 +43,10 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let wishes = |endpoint: Option<&String>, key: &Option<PathBuf>| store::Wishes {
+    let wishes = |endpoint: Option<&String>, key: &Option<PathBuf>| store::StoreSettings {
         endpoint: endpoint.cloned(),
         key_file: key.clone(),
-        ..store::Wishes::default()
+        ..store::StoreSettings::default()
     };
     let to_endpoint = args.to_endpoint.as_ref().or(args.endpoint.as_ref());
     let from = open(
@@ -117,7 +117,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Opens and mounts one of the two, within this process alone.
-fn open(image: &Path, access: Access, wishes: &store::Wishes) -> Result<Volume, Failure> {
+fn open(image: &Path, access: Access, wishes: &store::StoreSettings) -> Result<Volume, Failure> {
     let device: Device = match store::url(image) {
         Some(url) => store::open_for_mount(&url, access, wishes)?,
         None => volume::open_device(image, access, None)?,
