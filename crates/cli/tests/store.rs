@@ -4,49 +4,17 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+#[path = "common/place.rs"]
+mod place;
 #[path = "common/programs.rs"]
 mod programs;
 
-struct Place {
-    dir: tempfile::TempDir,
-}
+use place::Place;
 
 impl Place {
-    fn new() -> Option<Place> {
-        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs /dev/fuse and root here");
-            return None;
-        }
-        let dir = tempfile::tempdir().unwrap();
-        for mount in ["mnt", "other"] {
-            fs::create_dir(dir.path().join(mount)).unwrap();
-        }
-        Some(Place { dir })
-    }
-
-    fn url(&self, name: &str) -> String {
-        format!("file://{}/{name}", self.dir.path().display())
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        programs::run(self.dir.path(), programs::PROGRAM, args)
-    }
-
-    #[track_caller]
-    fn must(&self, args: &[&str]) -> String {
-        let output = programs::run_when_free(|| self.run(args));
-        let said = programs::said(&output);
-        assert!(output.status.success(), "{args:?}: {said}");
-        said
-    }
-
     /// Looks until the volume is in this state: a neighbour's mount namespace keeps a server for a while.
     #[track_caller]
     fn must_become(&self, url: &str, state: &str) {
@@ -60,32 +28,6 @@ impl Place {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
         panic!("{said}");
-    }
-
-    /// A server that is this process's child, so that it can be killed.
-    fn serve(&self, url: &str, mount: &str, options: &str) -> Child {
-        let mut server = Command::new(programs::PROGRAM)
-            .current_dir(self.dir.path())
-            .args(["mount", "--foreground", "-o", options, url, mount])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(server.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("mounted at") {
-            line.clear();
-            let read = said.read_line(&mut line).unwrap();
-            assert!(read > 0, "the server ended before the mount answered");
-        }
-        server
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        for mount in ["mnt", "other"] {
-            let _ = steadfast_fuse::unmount(&self.at(mount), steadfast_fuse::Unmount::Detach);
-        }
     }
 }
 

@@ -2,48 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::io::Write;
 
+#[path = "common/place.rs"]
+mod place;
 #[path = "common/programs.rs"]
 mod programs;
 
-struct Place {
-    dir: tempfile::TempDir,
-}
+use place::Place;
 
 impl Place {
-    fn new() -> Option<Place> {
-        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs /dev/fuse and root here");
-            return None;
-        }
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("mnt")).unwrap();
-        Some(Place { dir })
-    }
-
-    fn url(&self, name: &str) -> String {
-        format!("file://{}/{name}", self.dir.path().display())
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        programs::run(self.dir.path(), programs::PROGRAM, args)
-    }
-
-    #[track_caller]
-    fn must(&self, args: &[&str]) -> String {
-        let output = programs::run_when_free(|| self.run(args));
-        let said = programs::said(&output);
-        assert!(output.status.success(), "{args:?}: {said}");
-        said
-    }
-
     #[track_caller]
     fn must_refuse(&self, args: &[&str], words: &str) {
         let output = self.run(args);
@@ -52,24 +20,6 @@ impl Place {
             !output.status.success() && said.contains(words),
             "{args:?}: {said}"
         );
-    }
-
-    /// A server that is this process's child, so that it can be killed.
-    fn serve(&self, url: &str, options: &str) -> Child {
-        let mut server = Command::new(programs::PROGRAM)
-            .current_dir(self.dir.path())
-            .args(["mount", "--foreground", "-o", options, url, "mnt"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(server.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("mounted at") {
-            line.clear();
-            let read = said.read_line(&mut line).unwrap();
-            assert!(read > 0, "the server ended before the mount answered");
-        }
-        server
     }
 
     fn synced(&self, name: &str) {
@@ -91,7 +41,7 @@ impl Place {
 
     /// A server writes files, of which the second is on the cache alone, and is killed.
     fn dies_with_a_tail(&self, url: &str, names: [&str; 2]) {
-        let mut server = self.serve(url, CACHED);
+        let mut server = self.serve(url, "mnt", CACHED);
         self.synced(names[0]);
         self.must(&["sync", "--store", "mnt"]);
         self.store_goes_away();
@@ -102,12 +52,6 @@ impl Place {
         server.wait().unwrap();
         let _ = self.run(&["umount", "mnt"]);
         self.store_comes_back();
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = steadfast_fuse::unmount(&self.at("mnt"), steadfast_fuse::Unmount::Detach);
     }
 }
 

@@ -8,42 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+#[path = "common/place.rs"]
+mod place;
 #[path = "common/programs.rs"]
 mod programs;
 
-struct Place {
-    dir: tempfile::TempDir,
-}
+use place::Place;
 
 impl Place {
-    fn new() -> Option<Place> {
-        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs /dev/fuse and root here");
-            return None;
-        }
-        // One of the volumes lies in persistent memory.
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        fs::create_dir(dir.path().join("mnt")).unwrap();
-        Some(Place { dir })
-    }
-
-    fn url(&self, name: &str) -> String {
-        format!("file://{}/{name}", self.dir.path().display())
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    #[track_caller]
-    fn must(&self, args: &[&str]) -> String {
-        let run = || programs::run(self.dir.path(), programs::PROGRAM, args);
-        let output = programs::run_when_free(run);
-        let said = programs::said(&output);
-        assert!(output.status.success(), "{args:?}: {said}");
-        said
-    }
-
     /// What a volume holds, seen through a mount.
     fn tree(&self, volume: &str) -> BTreeMap<PathBuf, Shown> {
         self.must(&["mount", "-o", "ro", volume, "mnt"]);
@@ -51,12 +23,6 @@ impl Place {
         show(&self.at("mnt"), Path::new(""), &mut tree);
         self.must(&["umount", "mnt"]);
         tree
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = steadfast_fuse::unmount(&self.at("mnt"), steadfast_fuse::Unmount::Detach);
     }
 }
 
@@ -188,7 +154,9 @@ of two lines'
 
 #[test]
 fn a_volume_moves_between_all_media_and_keeps_all_but_its_numbers() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Place::in_memory() else {
+        return;
+    };
     place.must(&["mkfs", "--size", "64M", "disk.img"]);
     place.must(&["mount", "-o", "acl", "disk.img", "mnt"]);
     fill(&place.at("mnt"));
@@ -246,7 +214,9 @@ fn a_volume_moves_between_all_media_and_keeps_all_but_its_numbers() {
 
 #[test]
 fn a_copy_that_ends_early_says_so_in_the_volume() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Place::in_memory() else {
+        return;
+    };
     place.must(&["mkfs", "--size", "64M", "disk.img"]);
     place.must(&["mkfs", "--size", "16M", "small.img"]);
     place.must(&["mount", "disk.img", "mnt"]);
@@ -293,7 +263,9 @@ fn a_copy_that_ends_early_says_so_in_the_volume() {
 
 #[test]
 fn a_promoted_clone_outlives_its_parent() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = Place::in_memory() else {
+        return;
+    };
     let (parent, clone) = (place.url("parent"), place.url("clone"));
     place.must(&["mkfs", "--size", "128M", "--on", &parent]);
     place.must(&["mount", &parent, "mnt"]);

@@ -5,59 +5,25 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use programs::{PROGRAM, Running, run, said};
 use rustix::process::Signal;
 use serde_json::Value;
 
+#[path = "common/place.rs"]
+mod place;
 #[path = "common/programs.rs"]
 mod programs;
+
+use place::Place;
 
 fn plugin() -> PathBuf {
     let built = Path::new(PROGRAM).parent().unwrap();
     built.join("deps/libsteadfast_nbdkit.so")
 }
 
-struct Place {
-    dir: tempfile::TempDir,
-}
-
 impl Place {
-    fn new() -> Place {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("mnt")).unwrap();
-        Place { dir }
-    }
-
-    /// One where volumes can be mounted.
-    fn to_mount() -> Option<Place> {
-        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs /dev/fuse and root here");
-            return None;
-        }
-        Some(Place::new())
-    }
-
-    fn url(&self, name: &str) -> String {
-        format!("file://{}/{name}", self.dir.path().display())
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        run(self.dir.path(), PROGRAM, args)
-    }
-
-    #[track_caller]
-    fn must(&self, args: &[&str]) -> String {
-        let output = programs::run_when_free(|| self.run(args));
-        assert!(output.status.success(), "{args:?}: {}", said(&output));
-        said(&output)
-    }
-
     #[track_caller]
     fn must_refuse(&self, args: &[&str], words: &str) {
         let output = self.run(args);
@@ -72,7 +38,7 @@ impl Place {
         serde_json::from_str(&self.must(args)).unwrap()
     }
 
-    fn serve(&self, args: &[&str]) -> (Running, Value) {
+    fn serve_disk(&self, args: &[&str]) -> (Running, Value) {
         let mut command = Command::new(PROGRAM);
         command.args(["serve", "disk", "--json"]);
         if !args.contains(&"--fuse") {
@@ -111,12 +77,6 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = steadfast_fuse::unmount(&self.at("mnt"), steadfast_fuse::Unmount::Detach);
-    }
-}
-
 /// Kills nbdkit, which has the disk open: its flushes alone are left.
 fn crash(mut server: Running) {
     let id = server.0.id();
@@ -148,10 +108,10 @@ fn the_disk_of_a_volume_is_served_over_nbd() {
     if !has_tools() {
         return;
     }
-    let place = Place::new();
+    let place = Place::anywhere();
     let url = place.url("store");
     place.must(&["mkfs", "--size", "64M", "--on", &url]);
-    let (server, told) = place.serve(&["--socket", "sock", &url]);
+    let (server, told) = place.serve_disk(&["--socket", "sock", &url]);
     assert_eq!(told["bytes"], 64 << 20);
     assert_eq!(told["epoch_bytes"], 256 << 20);
     // Outside of what mkfs wrote: a flushed write, and one that is not.
@@ -164,7 +124,7 @@ fn the_disk_of_a_volume_is_served_over_nbd() {
     assert!(said(&map).contains("hole"), "{}", said(&map));
     place.must_refuse(&["info", &url, "--json", "--key-file", "none"], "none");
     crash(server);
-    let (server, told) = place.serve(&["--socket", "sock", &url]);
+    let (server, told) = place.serve_disk(&["--socket", "sock", &url]);
     place.io(&told, &["read -P 7 33000001 5000", "write -P 9 40M 8k"]);
     let info = place.must(&["store", "info", &url]);
     assert!(info.contains("in-use"), "{info}");
@@ -172,7 +132,7 @@ fn the_disk_of_a_volume_is_served_over_nbd() {
     let info = place.must(&["store", "info", &url]);
     assert!(info.contains("released"), "{info}");
     // At an address; read-only, beside others; what was answered before the end is there.
-    let (server, told) = place.serve(&["--read-only", "--socket", "sock", &url]);
+    let (server, told) = place.serve_disk(&["--read-only", "--socket", "sock", &url]);
     place.io(&told, &["read -P 9 40M 8k", "read -P 7 33000001 5000"]);
     assert_eq!(told["read_only"], true);
     assert_eq!(server.end(Signal::TERM), Some(0));
@@ -200,11 +160,11 @@ fn the_served_disk_has_a_cache_of_flushes() {
     if !has_tools() {
         return;
     }
-    let place = Place::new();
+    let place = Place::anywhere();
     let url = place.url("store");
     place.must(&["mkfs", "--size", "64M", "--on", &url, "--flush", "cache"]);
     let options = "cache=./cache,flush=cache,cache_size=64M";
-    let (server, told) = place.serve(&["-o", options, "--socket", "sock", &url]);
+    let (server, told) = place.serve_disk(&["-o", options, "--socket", "sock", &url]);
     assert_eq!(
         told["epoch_bytes"].as_u64().map(|bytes| bytes >> 20),
         Some(15)
@@ -226,7 +186,7 @@ fn the_served_disk_has_a_cache_of_flushes() {
         !refused.status.success() && why.contains("kept flushes on the cache"),
         "{why}"
     );
-    let (server, told) = place.serve(&["-o", options, "--socket", "sock", &url]);
+    let (server, told) = place.serve_disk(&["-o", options, "--socket", "sock", &url]);
     place.io(&told, &["read -P 5 33M 100k", "write -P 6 33M 4k", "flush"]);
     assert_eq!(server.end(Signal::TERM), Some(0));
     assert!(place.must(&["store", "info", &url]).contains("released"));
@@ -234,7 +194,7 @@ fn the_served_disk_has_a_cache_of_flushes() {
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
         return;
     }
-    let (server, told) = place.serve(&["-o", options, "--fuse", "mnt", &url]);
+    let (server, told) = place.serve_disk(&["-o", options, "--fuse", "mnt", &url]);
     let mut options = fs::File::options();
     let options = options.read(true).write(true);
     let disk = options.open(told["file"].as_str().unwrap()).unwrap();
@@ -250,7 +210,7 @@ fn the_served_disk_has_a_cache_of_flushes() {
 
 #[test]
 fn a_volume_on_a_store_grows_while_it_is_not_mounted() {
-    let Some(place) = Place::to_mount() else {
+    let Some(place) = Place::new() else {
         return;
     };
     let url = place.url("store");
@@ -352,7 +312,7 @@ fn counter(place: &Place, name: &str) -> u64 {
 
 #[test]
 fn a_mount_keeps_what_it_read_over_restarts() {
-    let Some(place) = Place::to_mount() else {
+    let Some(place) = Place::new() else {
         return;
     };
     let url = place.url("store");
