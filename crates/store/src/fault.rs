@@ -29,6 +29,8 @@ pub enum DeviceFault {
     ReadsBelieved,
     /// A disk grows, and `head` does not say it.
     SizeUnpublished,
+    /// A promotion leaves one object of a parent out.
+    PromotedInPart,
     /// An epoch is sent without its notes.
     NoteLost,
     /// A note is sent in an epoch before the one with its blocks.

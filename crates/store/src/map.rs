@@ -294,11 +294,6 @@ impl Map {
         runs
     }
 
-    /// Whether a cell has changed since the last checkpoint.
-    pub(crate) fn has_changed(&self) -> bool {
-        !self.changed.is_empty()
-    }
-
     /// All that changed since the last checkpoint; it counts as unchanged from now on.
     pub(crate) fn take_changed(&mut self) -> Vec<((CellKind, u64), Changed)> {
         let changed = std::mem::take(&mut self.changed);

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
-use steadfast_store::{Access, Found, OpenError, OpenOptions, StoreDevice, create};
+use steadfast_store::protocol;
+use steadfast_store::{Access, DeviceFault, Found, OpenError, OpenOptions, StoreDevice, create};
 use support::{Client, Random, names, options};
 
 const BLOCKS: u64 = 1 << 15;
@@ -155,6 +156,33 @@ fn a_clone_whose_snapshots_need_the_parent_does_not_leave_it() {
     found.delete_snapshot("early").unwrap();
     found.leave_parent(PATIENCE).unwrap();
     assert_eq!(client.volume().state().unwrap().roots.pins.len(), 1);
+}
+
+/// Planted: the pin is kept, and without the parent the check finds what is missing.
+#[test]
+fn a_promotion_that_leaves_an_object_out_is_found() {
+    let (store, _) = cloned();
+    let client = Client::of(&store);
+    let faulty = OpenOptions {
+        faults: (
+            Some(DeviceFault::PromotedInPart),
+            protocol::Faults::default(),
+        ),
+        ..options()
+    };
+    let found = clone(&client);
+    let disk = found.open(&faulty).unwrap();
+    assert!(disk.promote(&mut |_, _| {}).unwrap() > 0);
+    disk.release().unwrap();
+    drop(disk);
+    let left = found.leave_parent(PATIENCE);
+    assert!(
+        matches!(left, Err(OpenError::NeedsParents { .. })),
+        "{left:?}"
+    );
+    delete_parent(&store);
+    let checked = clone(&Client::of(&store)).check(&mut |_, _| {});
+    assert!(checked.is_err() || !checked.unwrap().findings.is_empty());
 }
 
 #[test]

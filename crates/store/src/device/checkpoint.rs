@@ -142,7 +142,7 @@ impl Shared {
         let taken = {
             let mut core = self.lock();
             let nothing_new = core.closed == core.base.through && core.base.root.is_some();
-            if nothing_new && !core.map.has_changed() && !release && blocks.is_none() {
+            if nothing_new && !release && blocks.is_none() {
                 return Ok(());
             }
             let mut taken = core.take(driver, &pins);

@@ -1,7 +1,7 @@
 //! A clone becomes a volume that needs nothing of its parents: what it reads from them moves into objects of its own.
 //!
-//! Order: live blocks of the parents' objects are moved as collection moves blocks; the cells of the map that lie in the parents'
-//! map objects are written anew by checkpoints. A crash in between leaves a clone that needs less of its parents, and the
+//! Order: live blocks of the parents' objects are moved as collection moves blocks. A cell of the map that lies in a parent's
+//! map object has blocks in parents' objects alone; so the moves change it, and a checkpoint writes it anew. A crash in between leaves a clone that needs less of its parents, and the
 //! next call goes on. The parent's pin is removed only after a checkpoint without a reference to a parent was published
 //! ([`Found::leave_parent`](crate::Found::leave_parent)).
 
@@ -9,11 +9,9 @@ use super::checkpoint::CheckpointError;
 use super::collect::{MOVED_BLOCKS, batch_of};
 use super::{Core, Shared};
 use crate::driver::Failed;
+use crate::fault::DeviceFault;
 use crate::map::ObjectEntry;
 use crate::object::CellKind;
-
-/// Cells of the map that are written anew at a time: a full region takes about 0.7 MB of memory.
-const CELLS: usize = 256;
 
 impl Shared {
     /// Moves all that is read from parents into objects of this volume, and publishes that. Returns how many blocks were moved;
@@ -25,7 +23,10 @@ impl Shared {
         let all = self.lock().parents_blocks();
         let mut moved = 0;
         loop {
-            let objects = self.lock().parents_objects();
+            let mut objects = self.lock().parents_objects();
+            if self.has(DeviceFault::PromotedInPart) {
+                objects.pop();
+            }
             if objects.is_empty() {
                 break;
             }
@@ -45,29 +46,6 @@ impl Shared {
             }
             moved += moves.len() as u64;
             progress(moved, all.max(moved));
-            self.checkpoint(false)?;
-        }
-        loop {
-            let cells = self.lock().parents_cells();
-            if cells.is_empty() {
-                break;
-            }
-            for (kind, index) in &cells {
-                if *kind == CellKind::Region {
-                    self.load_region(*index)?;
-                }
-            }
-            {
-                let mut core = self.lock();
-                for key in cells {
-                    if !core.map.is_loaded(key) {
-                        return Err(
-                            Failed::Inconsistent("a cell of the map is not in memory").into()
-                        );
-                    }
-                    core.map.mark_changed(key);
-                }
-            }
             self.checkpoint(false)?;
         }
         Ok(moved)
@@ -96,20 +74,19 @@ impl Core {
         some.map(|(id, entry)| (id, *entry)).collect()
     }
 
-    /// Some cells that lie in map objects of parents.
-    fn parents_cells(&self) -> Vec<(CellKind, u64)> {
+    /// Whether cells of the map lie in map objects of parents.
+    fn has_parents_cells(&self) -> bool {
         let is_theirs = |map: u32| {
             let map = self.maps.get(map as usize);
             map.is_some_and(|map| map.source != 0)
         };
-        let cells = self.directory.iter();
         // A clone does not take its parent's notes over.
-        let theirs = cells.filter(|(key, place)| key.0 != CellKind::Notes && is_theirs(place.map));
-        theirs.map(|(key, _)| *key).take(CELLS).collect()
+        let mut cells = self.directory.iter();
+        cells.any(|(key, place)| key.0 != CellKind::Notes && is_theirs(place.map))
     }
 
     /// Whether blocks or cells of the map are read from parents.
     pub(crate) fn needs_parents(&self) -> bool {
-        self.parents_blocks() > 0 || !self.parents_cells().is_empty()
+        self.parents_blocks() > 0 || self.has_parents_cells()
     }
 }
