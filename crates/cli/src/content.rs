@@ -1,11 +1,11 @@
-//! What a file or block device holds that formatting would destroy.
+//! Content of a file or block device that formatting would destroy.
 //!
 //! A regular file is read whole: every range that its file system calls data, to its last byte. One byte that is not
 //! zero is content. A block device may be too large for that: its first and last MiB are read, 4 KiB at each of 4096
 //! places evenly spread over the rest, and every place where a known format has a copy of its superblock. So a device
-//! whose content lies between these places alone passes for empty; a file never does.
+//! whose content lies between these places alone counts as empty; a file never does.
 //!
-//! Known signatures only give the content a name: what has none is refused as well.
+//! Known signatures only name the content: content without one is refused as well.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -18,22 +18,23 @@ use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 
 use crate::volume::Region;
 
-/// Bytes that are read at once, and that are read at each end of a block device.
+/// Bytes of one read, and of each end of a block device.
 const CHUNK: u64 = 1 << 20;
-/// Places of a block device that are looked at between its ends.
+/// Places of a block device that are read between its ends.
 const SAMPLES: u64 = 4096;
-/// Bytes of such a place.
+/// Bytes of each such place.
 const SAMPLE: u64 = 4096;
-/// Beginning of a text that decides whether it is one.
+/// Bytes at the beginning that decide whether content is text.
 const TEXT: usize = 4096;
 
 /// Copies of superblocks away from the ends: those of ext4 by size of block, and of btrfs.
 const COPIES: [u64; 5] = [8193 << 10, 16384 << 11, 32768 << 12, 64 << 20, 256 << 30];
 
-/// A signature: where it begins, its bytes, what has it.
+/// A signature: its offset, its bytes, its format.
 type Signature = (u64, &'static [u8], &'static str);
 
-/// Signatures at fixed places. The more telling ones come first: many formats share the last two bytes of a boot sector.
+/// Signatures at fixed places. The more specific ones come first: many formats share the last two bytes of a boot
+/// sector.
 const SIGNATURES: &[Signature] = &[
     (0, b"STDFLASH", "a flash image"),
     (0, b"STEADFST", "a Steadfast volume"),
@@ -103,12 +104,12 @@ const SIGNATURES: &[Signature] = &[
     (510, b"\x55\xaa", "a boot sector or a partition table"),
 ];
 
-/// Something that is read from any offset.
+/// A source of bytes that can be read from any offset.
 trait Readable {
-    /// Fills `buf` from `at` as far as there is anything; the count.
+    /// Fills `buf` from `at` as far as there are bytes; returns their number.
     fn read(&self, at: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Whether a range holds a byte that is not zero, and where the first lies.
+    /// Offset of the first byte in a range that is not zero.
     fn first_in(&self, from: u64, to: u64, buf: &mut Vec<u8>) -> io::Result<Option<u64>> {
         let mut at = from;
         while at < to {
@@ -156,8 +157,8 @@ fn first_not_zero(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|&byte| byte != 0)
 }
 
-/// What a regular file or block device holds, in words; none if it is empty, as the module's header has it.
-/// `progress` is given the bytes that were looked at, and all.
+/// Content of a regular file or block device, in words; None if it is empty in the sense of the module's header.
+/// `progress` gets the number of bytes read so far, and of all.
 pub(crate) fn held_by_file(
     path: &Path,
     progress: &mut dyn FnMut(u64, u64),
@@ -177,7 +178,7 @@ pub(crate) fn held_by_file(
     named(&file, first, bytes).map(Some)
 }
 
-/// What a DAX device holds, as of a block device.
+/// Content of a DAX device, read like a block device.
 pub(crate) fn held_by_region(
     region: &Region,
     progress: &mut dyn FnMut(u64, u64),
@@ -188,7 +189,7 @@ pub(crate) fn held_by_region(
     }
 }
 
-/// What a disk in a flash image holds: it is read whole.
+/// Content of a disk in a flash image: it is read whole.
 pub(crate) fn held_by_disk(
     disk: &dyn BlockDevice,
     progress: &mut dyn FnMut(u64, u64),
@@ -265,7 +266,7 @@ fn first_on_device(
     Ok(None)
 }
 
-/// Gives content a name, by its signature or because it is a text.
+/// Names content by its signature, or as text.
 fn named(file: &impl Readable, first: u64, bytes: u64) -> io::Result<String> {
     let last = SIGNATURES
         .iter()
@@ -295,7 +296,7 @@ fn signature(head: &[u8]) -> Option<&'static str> {
     found.map(|(_, _, name)| *name)
 }
 
-/// Whether bytes begin a text: UTF-8 without control characters; the last character may be cut.
+/// Whether bytes begin a text: UTF-8 without control characters; the last character may be cut off.
 fn is_text(bytes: &[u8]) -> bool {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -347,7 +348,7 @@ mod tests {
     #[test]
     fn known_content_has_a_name() {
         for (at, mark, name) in SIGNATURES {
-            // Nothing else matches what is zero but for this.
+            // All other bytes are zero, so nothing else matches.
             let held = looked_at(&[(*at, mark)], 128 << 10).unwrap_or_default();
             assert_eq!(&held, name);
         }

@@ -1,4 +1,4 @@
-//! A command that could not do what it was asked to: one line, and an exit code.
+//! A command that failed: one line, and an exit code.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -20,7 +20,7 @@ pub(crate) enum Code {
     NotRun = 3,
     /// The budget of `crash test` ended early.
     CutShort = 4,
-    /// Another machine took a volume over that this one served.
+    /// Another machine took over a volume that this one served.
     Fenced = 5,
     /// `fsck` could not run.
     CouldNotRun = 8,
@@ -32,11 +32,11 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// What went wrong, in a word for scripts: `docs/reference/json.md` lists them.
+/// The kind of failure, a word for scripts: `docs/reference/json.md` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Nothing more special.
+    /// No more specific kind.
     Failed,
     /// The command line, or a file that it names for its options, is wrong.
     Usage,
@@ -46,7 +46,7 @@ pub(crate) enum Kind {
     InUse,
     /// An image holds something that would be lost.
     HoldsData,
-    /// What should be a volume is none.
+    /// A file or device holds no volume.
     NotAVolume,
 }
 
@@ -77,7 +77,7 @@ impl Failure {
         }
     }
 
-    /// Something about a file failed.
+    /// An operation on a file failed.
     pub(crate) fn at(path: &Path, why: impl Display) -> Failure {
         Failure::new(format!("{}: {why}", path.display()))
     }
@@ -92,7 +92,7 @@ impl Failure {
         Failure { code, ..self }
     }
 
-    /// The same failure with a more special kind.
+    /// The same failure with a more specific kind.
     pub(crate) fn of_kind(self, kind: Kind) -> Failure {
         Failure { kind, ..self }
     }
@@ -102,7 +102,7 @@ impl Failure {
         notice(&self.message);
     }
 
-    /// Prints the failure as a line of JSON on standard error, where the line would be.
+    /// Prints the failure as a line of JSON on standard error, instead of the text.
     pub(crate) fn report_json(&self) {
         let line = serde_json::json!({
             "schema_version": SCHEMA_VERSION,

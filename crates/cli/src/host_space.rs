@@ -1,5 +1,5 @@
-//! Whether a sparse image can become as long as it says: the file system that it lies on must have what the image has not yet
-//! taken. Where that runs out, writes fail that the volume has promised room for.
+//! Whether a sparse image can grow to its length: its file system must have the space that the image has not yet
+//! taken. When the file system is full, writes fail although the volume promised space for them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::size;
 
-/// How often one looks while a volume is served.
+/// Interval of checks while a volume is served.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// What an image may still take from its file system, and what that has.
+/// Space that an image may still take, and the free space of its file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Room {
     needed: u64,
@@ -19,7 +19,7 @@ struct Room {
 }
 
 impl Room {
-    /// Of an image in a file; nothing for a block device.
+    /// The room of an image file; None for a block device.
     fn of(image: &Path) -> Option<Room> {
         let file = std::fs::metadata(image).ok()?;
         if !file.is_file() {
@@ -44,12 +44,12 @@ impl Room {
     }
 }
 
-/// What is to be said of an image now.
+/// The warning about an image, if one is due.
 pub(crate) fn warning(image: &Path) -> Option<String> {
     Room::of(image).and_then(Room::warning)
 }
 
-/// Says it once each time that room becomes short, until the sender of `end` is gone.
+/// Sends the warning once each time that room becomes short, until the sender of `end` is gone.
 pub(crate) fn watch(image: PathBuf, tell: impl Fn(&str) + Send + 'static, end: Receiver<()>) {
     let mut short = warning(&image).is_some();
     let looking = move || {

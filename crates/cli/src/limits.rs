@@ -1,8 +1,9 @@
-//! Limits on resources that a server inherits from the shell or service that starts it, and that would end it in the middle
-//! of its work, without a word.
+//! Limits on resources that a server inherits from the shell or service that starts it, and that would end it in the
+//! middle of its work, without a message.
 //!
-//! Those that mean a user's own files and time are lifted, as far as this user may: size of files, processor time, number of
-//! open files. Signals that announce a limit are not to end the server: a write that is refused is an error of the device.
+//! The limits on file size, processor time and open files are lifted, as far as this user may: they are meant for a
+//! user's own files and time. Signals that announce a limit must not end the server: a refused write is an error of
+//! the device.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +13,7 @@ use signal_hook::consts::{SIGXCPU, SIGXFSZ};
 
 use crate::size;
 
-/// Lifts what can be lifted; says, by lines, what is left.
+/// Lifts the limits that it can; returns a line for each that stays.
 pub(crate) fn lift() -> Vec<String> {
     for signal in [SIGXFSZ, SIGXCPU] {
         // A handler that does nothing: the system call then fails with its error.
@@ -45,7 +46,7 @@ pub(crate) fn lift() -> Vec<String> {
     left.collect()
 }
 
-/// Removes a limit, if it may be without bound, or raises it as far as this user may.
+/// Removes a limit if it may be `unbounded`, or raises it as far as this user may.
 fn raise(resource: Resource, unbounded: bool) {
     let now = getrlimit(resource);
     let none = Rlimit {
@@ -61,7 +62,7 @@ fn raise(resource: Resource, unbounded: bool) {
     }
 }
 
-/// Why a file of this length cannot be written as a whole, if a limit that stays forbids it.
+/// The reason why a file of this length cannot be written whole, if a remaining limit forbids it.
 pub(crate) fn forbids(file_bytes: u64) -> Option<String> {
     let limit = getrlimit(Resource::Fsize).current?;
     (limit < file_bytes).then(|| {

@@ -1,4 +1,4 @@
-//! The `steadfast` command: formats, mounts, checks and looks at volumes.
+//! The `steadfast` command: makes, mounts, checks and shows volumes.
 //!
 //! One file per command under `commands`; everything that touches a volume goes
 //! through `volume`. Exit codes: 0 done; 1 failed; 2 wrong usage; `fsck` has its own
@@ -50,7 +50,7 @@ enum Command {
     Umount(umount::Args),
     /// Check a volume that is not mounted, and repair it if asked to
     Fsck(fsck::Args),
-    /// Make a volume that is not mounted larger
+    /// Enlarge a volume that is not mounted
     Grow(grow::Args),
     /// Give back the free space of a volume, mounted or not: holes in an image file, less to move in flash memory
     Trim(trim::Args),
@@ -62,7 +62,7 @@ enum Command {
     Dump(dump::Args),
     /// Make everything written to a mounted volume durable
     Sync(sync::Args),
-    /// Put processes into streams: each keeps its own order over a crash, apart from the others
+    /// Put processes into streams: each keeps its own order across a crash, independent of the others
     #[command(subcommand)]
     Stream(stream::Command),
     /// Show live counters of a mounted volume or of a server
@@ -83,10 +83,10 @@ enum Command {
     /// Explore what crashes can do
     #[command(subcommand)]
     Crash(crash::Command),
-    /// Volumes on object stores: try a store, look at a volume, check it, snapshots and clones
+    /// Volumes on object stores: try a store, show and check a volume, make snapshots and clones
     #[command(subcommand)]
     Store(store::Command),
-    /// Disks in emulated flash memory: make them, look at them, test and measure their layer
+    /// Disks in emulated flash memory: make, show, test and measure them
     #[command(subcommand)]
     Ftl(ftl::Command),
     /// Print a completion script for a shell
@@ -175,7 +175,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Options that have a new name. The old one is understood for one version more.
+/// Renamed options. The old name is accepted for one more version.
 const RENAMED: [(&str, &str); 3] = [
     ("--first", "--flush"),
     ("--full", "--epoch-full"),
@@ -194,7 +194,7 @@ fn renamed(
     names.collect()
 }
 
-/// Whether results are asked for as JSON, and errors with them; also where the line is wrong otherwise.
+/// Whether results and errors are wanted as JSON, even if the line is otherwise wrong.
 fn wants_json(arguments: impl Iterator<Item = std::ffi::OsString>) -> bool {
     let mut options = arguments.take_while(|argument| argument != "--");
     options.any(|argument| argument == "--json")
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// Each old name is still understood, and is reported with its new one.
+    /// Each old name is still accepted, and is reported with its new one.
     #[test]
     fn renamed_options_are_accepted_with_a_note() {
         for (line, new) in [

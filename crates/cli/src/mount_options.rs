@@ -7,28 +7,28 @@ use std::time::Duration;
 
 use table::{Effect, ROWS, Row, Word};
 
-/// What can be asked for with `-o`: the options of the mount and of the file system themselves, and what this command does.
+/// All options of `-o`: those of the mount, of the file system, and of this command.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// Of the mount.
+    /// Options of the mount.
     pub(crate) mount: steadfast_fuse::MountOptions,
-    /// Of a file system on a block device.
+    /// Options of a file system on a block device.
     pub(crate) volume: steadfast_fs::MountOptions,
     /// In persistent memory: overwrites go to their place.
     pub(crate) in_place: bool,
-    /// For a volume on an object store.
+    /// Options of a volume on an object store.
     pub(crate) store: crate::volume::store::StoreSettings,
-    /// Another machine writes the volume; its flushes are looked for at this interval.
+    /// Interval at which to look for flushes of another machine, which writes the volume.
     pub(crate) follow: Option<Duration>,
     /// The volume must run under this contract.
     pub(crate) contract: Option<String>,
-    /// Around the host's page cache (`Some(true)`), through it (`Some(false)`).
+    /// Bypass the host's page cache (`Some(true)`), or use it (`Some(false)`).
     pub(crate) direct: Option<bool>,
-    /// The mount goes away with its server.
+    /// Unmount when the server ends.
     pub(crate) auto_unmount: bool,
-    /// Where the server writes its messages.
+    /// File for the server's messages.
     pub(crate) log: Option<PathBuf>,
-    /// Where the server writes a line for each request.
+    /// File for a line per request.
     pub(crate) trace: Option<PathBuf>,
 }
 
@@ -50,7 +50,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Nothing is changed, not even the log replayed on the image.
+    /// Whether nothing is changed, not even the log replayed on the image.
     pub(crate) fn read_only(&self) -> bool {
         self.volume.read_only
     }
@@ -113,7 +113,7 @@ fn find(name: &str) -> Option<(&'static Row, &'static Word)> {
     })
 }
 
-/// The words with such effects, separated by commas.
+/// The words with a wanted effect, separated by commas.
 fn names(wanted: impl Fn(Effect) -> bool) -> String {
     let words = ROWS.iter().flat_map(|row| row.words);
     let names = words.filter(|word| wanted(word.effect)).map(Word::form);
@@ -170,7 +170,7 @@ impl Part {
     }
 }
 
-/// The options as the manual has them, in roff.
+/// The options for the manual, in roff.
 pub(crate) fn manual() -> String {
     let mut page = String::new();
     let mut last = Part::Works;
@@ -272,9 +272,9 @@ mod tests {
         }
     }
 
-    /// People have them in their fstab, written for other file systems.
+    /// Users have these options in their fstab, written for other file systems.
     #[test]
-    fn what_stands_in_fstab_works_is_harmless_or_is_explained() {
+    fn options_of_an_fstab_work_are_harmless_or_are_explained() {
         let harmless = "defaults,auto,noauto,user,nouser,users,owner,group,nofail,_netdev,comment=x,x-systemd.automount,\
             x-gvfs-show,async,nodiratime,diratime,lazytime,nolazytime,silent,loud,iversion,noiversion,nomand,norelatime,\
             default_permissions,acl,noacl,fsname=/dev/x,subtype=y,nonempty,user_xattr,max_read=131072,big_writes,kernel_cache,\

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Shows how far something is. Dropped, it takes its line away.
+/// Shows the progress of an operation. Dropping it removes its line.
 pub(crate) struct Meter {
     shown: Option<Mutex<Shown>>,
     terminal: bool,
@@ -17,13 +17,13 @@ struct Shown {
     at: Instant,
 }
 
-/// How often the line changes.
+/// Interval of changes of the line.
 const TERMINAL: Duration = Duration::from_millis(100);
-/// How often a new line is written where none can be overwritten.
+/// Interval of new lines where none can be overwritten.
 const ELSEWHERE: Duration = Duration::from_secs(1);
 
 impl Meter {
-    /// Shows on a terminal, or anywhere if it is `asked` for.
+    /// A meter that shows on a terminal, or anywhere if it is `asked` for.
     pub(crate) fn new(asked: bool) -> Meter {
         let terminal = std::io::stderr().is_terminal();
         let shown = (terminal || asked).then(|| {

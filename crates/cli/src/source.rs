@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::text;
 use crate::volume::{self, Access};
 
-/// What names a volume.
+/// Name of a volume.
 enum Wanted<'a> {
     Label(&'a str),
     Uuid(&'a str),
@@ -23,7 +23,7 @@ impl Wanted<'_> {
     }
 
     fn is_on(&self, device: &Path) -> bool {
-        // Without a lock: it may be mounted, which the mount then says.
+        // Without a lock: if it is mounted, the mount says so.
         let found = volume::open_device(device, Access::Peek, None)
             .and_then(|opened| volume::summary(device, &opened));
         found.is_ok_and(|found| match self {
@@ -40,7 +40,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The image that is meant.
+/// The image that an argument names.
 pub(crate) fn resolve(image: &Path) -> Result<PathBuf, Failure> {
     let Some(wanted) = Wanted::of(image) else {
         return Ok(image.to_owned());

@@ -1,23 +1,23 @@
-//! Lines for the system's log: to journald where it runs, else to the syslog daemon. Both take datagrams. Where there is
-//! neither, a line is lost; no server waits for its log.
+//! Lines for the system's log: to journald if it runs, else to the syslog daemon. Both take datagrams. Without
+//! either, a line is lost; no server waits for its log.
 
 use std::os::unix::net::UnixDatagram;
 
-/// Where journald takes messages in its own form.
+/// Socket of journald's own protocol.
 const JOURNALD: &str = "/run/systemd/journal/socket";
-/// Where every syslog daemon listens.
+/// Socket of any syslog daemon.
 const SYSLOG: &str = "/dev/log";
 /// Facility of daemons.
 const DAEMON: u8 = 3;
 
-/// How grave a message is.
+/// Severity of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Level {
     Error = 3,
     Warning = 4,
 }
 
-/// Sends one line; a failure is nothing to tell, and there is nowhere to tell it.
+/// Sends one line; a failure is ignored, because there is nowhere to report it.
 pub(crate) fn send(level: Level, line: &str) {
     let Ok(socket) = UnixDatagram::unbound() else {
         return;
@@ -32,7 +32,7 @@ pub(crate) fn send(level: Level, line: &str) {
     }
 }
 
-/// systemd's native protocol: a field by line.
+/// systemd's native protocol: one field per line.
 fn for_journald(level: Level, line: &str) -> String {
     format!(
         "PRIORITY={}\nSYSLOG_FACILITY={DAEMON}\nSYSLOG_IDENTIFIER=steadfast\nMESSAGE={line}\n",

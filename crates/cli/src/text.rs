@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 
-/// What is said of the log of a volume that has none.
+/// Text about the log of a volume that has none.
 pub(crate) fn no_log(medium: &str) -> &'static str {
     match medium {
         "pm" => "none: in persistent memory each call is durable by the order of its stores",
@@ -28,11 +28,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Version of everything that is written as JSON. It grows when a field goes away or changes its meaning, not when
-/// one is added; `docs/reference/json.md` describes the fields.
+/// Version of all JSON output. It grows when a field goes away or changes its meaning, not when one is added;
+/// `docs/reference/json.md` describes the fields.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-/// What is written as JSON: an object, with the version in front.
+/// An output as JSON: an object, with the version first.
 #[derive(serde::Serialize)]
 struct Versioned<'a, T> {
     schema_version: u32,

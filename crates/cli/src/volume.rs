@@ -1,6 +1,5 @@
-//! Everything that touches a volume: the only place that calls `steadfast_fs`, `steadfast_pmfs`,
-//! `steadfast_block` (to open) and `steadfast_crash`, so that the commands know
-//! nothing of their interfaces.
+//! Everything that touches a volume: the only place that calls `steadfast_fs`, `steadfast_pmfs`, `steadfast_block`
+//! (to open) and `steadfast_crash`, so that the commands do not depend on their interfaces.
 
 mod check;
 pub(crate) mod copy;
@@ -35,7 +34,7 @@ pub(crate) use memory::view::{MemoryView, words as memory_words};
 pub(crate) use memory::{create_memory, is_memory, make_in_memory, open_memory};
 pub(crate) use steadfast_pm::Region;
 
-/// An image that is open.
+/// An open image.
 pub(crate) enum Device {
     /// A file or block device, or a disk in a flash image.
     Block(Arc<dyn BlockDevice>),
@@ -44,7 +43,7 @@ pub(crate) enum Device {
 }
 
 impl Device {
-    /// It as a block device, for what volumes in persistent memory do not have.
+    /// Its block device; an error for a volume in persistent memory.
     pub(crate) fn block(&self, image: &Path) -> Result<&Arc<dyn BlockDevice>, Failure> {
         match self {
             Device::Block(device) => Ok(device),
@@ -64,24 +63,24 @@ impl Device {
     }
 }
 
-/// How soon one looks again whether an image is free.
+/// Interval of checks whether an image is free.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// What an image is opened for.
+/// Purpose of opening an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
-    /// Reading and writing, alone.
+    /// Reading and writing, exclusively.
     Change,
     /// Reading, while no process writes.
     Look,
     /// Reading, even while another process writes.
     Peek,
-    /// Reading very much, while no process writes: around the host's page cache where it can be,
-    /// with many requests at once.
+    /// Reading most of the image, while no process writes: around the host's page cache where possible, with many
+    /// requests at once.
     Scan,
 }
 
-/// Opens an image. `direct`: around the host's page cache; by default where it can be.
+/// Opens an image. `direct`: around the host's page cache; by default where possible.
 pub(crate) fn open_device(
     image: &Path,
     access: Access,
@@ -90,7 +89,7 @@ pub(crate) fn open_device(
     open_device_within(image, access, direct, Duration::ZERO)
 }
 
-/// The same; the key file is that of an encrypted volume on an object store.
+/// The same, with the key file of an encrypted volume on an object store.
 pub(crate) fn open_device_with_key(
     image: &Path,
     access: Access,
@@ -106,8 +105,8 @@ pub(crate) fn open_device_with_key(
     }
 }
 
-/// The same; an image that is in use is waited for so long: the kernel closes that of a process that was killed
-/// a moment after its end.
+/// The same; waits for an image in use up to this time: the kernel closes the files of a killed process a moment
+/// after its end.
 pub(crate) fn open_device_within(
     image: &Path,
     access: Access,
@@ -155,7 +154,7 @@ pub(crate) fn open_device_within(
     }
 }
 
-/// What kind of medium an image is on, as `mkfs --on` names it.
+/// Kind of medium of an image, as `mkfs --on` names it.
 pub(crate) fn medium(image: &Path) -> &'static str {
     if store::url(image).is_some() {
         "store"
@@ -179,7 +178,7 @@ pub(crate) fn canonical(image: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Why an image could not be opened.
+/// The reason why an image could not be opened.
 enum Unopened {
     InUse(Failure),
     Failed(Failure),
@@ -220,14 +219,14 @@ fn open_flash(image: &Path, access: Access) -> Result<Device, Unopened> {
     })
 }
 
-/// A process that has an image open alone.
+/// A process that holds an image exclusively.
 #[derive(Serialize)]
 pub(crate) struct Holder {
     pub(crate) pid: u32,
     pub(crate) command: String,
 }
 
-/// The processes that have an image open alone, as far as this user may know.
+/// The processes that hold an image exclusively, as far as this user may know.
 pub(crate) fn holders(image: &Path) -> Vec<Holder> {
     let holders = steadfast_block::holders(image).into_iter();
     let known = |holder: steadfast_block::Holder| Holder {
@@ -237,7 +236,7 @@ pub(crate) fn holders(image: &Path) -> Vec<Holder> {
     holders.map(known).collect()
 }
 
-/// Says of an image that cannot be had alone where it is mounted, or which process has it, and what to do.
+/// The error for an image in use: where it is mounted, or which process has it, and what to do.
 pub(crate) fn in_use(image: &Path) -> Failure {
     let source = image.canonicalize().unwrap_or_else(|_| image.to_owned());
     let mounts = steadfast_fuse::mountinfo::mounts().unwrap_or_default();
@@ -266,7 +265,7 @@ pub(crate) fn in_use(image: &Path) -> Failure {
     Failure::at(image, why).of_kind(Kind::InUse)
 }
 
-/// A failure of the file system, and of what kind it is.
+/// A failure of the file system, with its kind.
 fn fs_failure(image: &Path, error: &steadfast_fs::Error) -> Failure {
     let failure = Failure::at(image, error);
     match error {
@@ -275,7 +274,7 @@ fn fs_failure(image: &Path, error: &steadfast_fs::Error) -> Failure {
     }
 }
 
-/// A device error, and what to do about it.
+/// A device error, with advice.
 pub(crate) fn device_failure(image: &Path, error: &DeviceError) -> Failure {
     use rustix::io::Errno;
     let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
@@ -302,7 +301,7 @@ pub(crate) fn device_failure(image: &Path, error: &DeviceError) -> Failure {
     }
 }
 
-/// What growing a volume came to.
+/// Result of growing a volume.
 pub(crate) struct Grown {
     pub(crate) blocks_before: u64,
     pub(crate) blocks: u64,
@@ -311,7 +310,7 @@ pub(crate) struct Grown {
     pub(crate) replayed: u64,
 }
 
-/// Makes a volume as long as its device, which it closes.
+/// Grows a volume to the size of its device, which it closes.
 pub(crate) fn grow(
     image: &Path,
     device: Device,
@@ -330,7 +329,7 @@ pub(crate) fn grow(
     })
 }
 
-/// What giving back free space came to.
+/// Result of giving back free space.
 pub(crate) struct Trimmed {
     pub(crate) runs: u64,
     pub(crate) blocks: u64,
@@ -338,7 +337,7 @@ pub(crate) struct Trimmed {
     pub(crate) replayed: u64,
 }
 
-/// Tells the device of a volume's free space.
+/// Gives a volume's free space back to the device.
 pub(crate) fn trim(
     image: &Path,
     device: &Device,
@@ -368,23 +367,23 @@ pub(crate) fn inspect(image: &Path, device: &Device) -> Result<Inspector, Failur
     Inspector::open(Arc::clone(device.block(image)?)).map_err(|e| fs_failure(image, &e))
 }
 
-/// What an image holds.
+/// Content of an image.
 pub(crate) enum Held {
     /// No volume.
     Nothing,
-    /// This one, in words.
+    /// This volume, in words.
     Volume(String),
 }
 
-/// Makes an image file of this size, or gives an existing one this size (its content is
-/// lost if `overwrite`, else it must hold none), and opens it alone.
+/// Makes an image file of this size, or gives an existing one this size (its content is lost if `overwrite`, else it
+/// must hold none), and opens it exclusively.
 pub(crate) fn create_device(image: &Path, blocks: u64, overwrite: bool) -> Result<Device, Failure> {
     let made = FileDevice::create(image, blocks, overwrite);
     let made = made.map_err(|e| device_failure(image, &e))?;
     Ok(Device::Block(Arc::new(made)))
 }
 
-/// Looks for a volume, whole or not.
+/// Looks for a volume, intact or damaged.
 pub(crate) fn held(device: &Device) -> Held {
     let device = match device {
         Device::Block(device) => device,
@@ -407,12 +406,12 @@ pub(crate) struct Made {
     pub(crate) free_blocks: u64,
 }
 
-/// What log a volume is to have.
+/// Log of a new volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Log {
-    /// As the volume's size suggests.
+    /// Size that fits the volume's size.
     Usual,
-    /// Of so many blocks.
+    /// Number of blocks.
     Blocks(u64),
     /// None: the device returns to its last flush after a crash.
     None,
@@ -462,7 +461,7 @@ enum Mounted {
     Memory(Arc<PmFs>),
 }
 
-/// Mounts a volume that another machine writes, and follows it. `tell` hears what goes wrong meanwhile.
+/// Mounts a volume that another machine writes, and follows it. `tell` receives errors that occur meanwhile.
 pub(crate) fn mount_replica(
     image: &Path,
     follower: steadfast_store::Follower,
@@ -481,7 +480,7 @@ pub(crate) fn mount_replica(
     })
 }
 
-/// Recovers and opens a volume. Also returns what the user should know of it, by lines.
+/// Recovers and opens a volume. Also returns notes for the user, by lines.
 pub(crate) fn mount(
     image: &Path,
     device: Device,
@@ -546,7 +545,7 @@ impl Volume {
         }
     }
 
-    /// It, to be served over NFS.
+    /// The volume, for serving over NFS.
     pub(crate) fn served(&self, image: &Path) -> steadfast_nfs::ExportedVolume {
         let mut served =
             steadfast_nfs::ExportedVolume::new(self.file_system(), image.display().to_string());
@@ -566,7 +565,7 @@ impl Volume {
         served
     }
 
-    /// Whether the kernel may keep what is written and send it later.
+    /// Whether the kernel may cache writes and send them later.
     pub(crate) fn allows_write_back(&self) -> bool {
         match &self.fs {
             Mounted::Block(fs) => fs.contract().allows_write_back(),
@@ -591,7 +590,7 @@ impl Volume {
         }
     }
 
-    /// Makes everything durable and closes the volume. Also returns what the user should know.
+    /// Makes everything durable and closes the volume. Also returns notes for the user.
     pub(crate) fn close(self) -> Result<Vec<String>, Failure> {
         let closing = |why: String| {
             Failure::at(
@@ -630,7 +629,7 @@ pub(crate) enum LogState {
     Damaged(String),
 }
 
-/// What a volume says of itself.
+/// Summary of a volume.
 pub(crate) struct Summary {
     pub(crate) uuid: [u8; 16],
     pub(crate) label: String,
@@ -641,13 +640,13 @@ pub(crate) struct Summary {
     pub(crate) log_blocks: u64,
     pub(crate) data_blocks: u64,
     pub(crate) free_blocks: u64,
-    /// Inodes that there is room for, and how many of them are free. None if they take room from files, as they are needed.
+    /// Number of inodes that fit, and of free ones. None if inodes take space from files, on demand.
     pub(crate) inodes: Option<(u64, u64)>,
     pub(crate) log: LogState,
     pub(crate) warning: Option<String>,
 }
 
-/// Reads what a volume says of itself.
+/// Reads the summary of a volume.
 pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure> {
     let device = match device {
         Device::Block(device) => device,
@@ -675,20 +674,20 @@ pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure>
     })
 }
 
-/// Reads where everything lies on a volume.
+/// Reads the layout of a volume.
 pub(crate) fn map(image: &Path, device: &Device) -> Result<VolumeMap, Failure> {
     VolumeMap::read(&**device.block(image)?).map_err(|e| fs_failure(image, &e))
 }
 
-/// Which volume it is.
+/// Identity of a volume.
 pub(crate) struct Identity {
     pub(crate) uuid: [u8; 16],
     pub(crate) label: String,
     pub(crate) version: u32,
 }
 
-/// Reads which volume it is, from the superblock. One of which only the copy is left is none: its place is used for something
-/// else.
+/// Reads the identity of a volume from the superblock. A device with only the copy holds no volume: it is used for
+/// something else.
 pub(crate) fn identity(image: &Path, device: &Device) -> Result<Identity, Failure> {
     if let Device::Memory(region) = device {
         return memory::identity(image, region);
@@ -721,7 +720,7 @@ pub(crate) fn dump_log(
         .map_err(|e| Failure::at(image, e))
 }
 
-/// Opens an image again, enlarged to so many blocks.
+/// Opens an image again, enlarged to this many blocks.
 pub(crate) fn enlarge(image: &Path, device: Device, blocks: u64) -> Result<Device, Failure> {
     let in_memory = matches!(device, Device::Memory(_));
     drop(device);

@@ -1,4 +1,4 @@
-//! Access times on a mount: none by default, and as `relatime` has them when asked for.
+//! Access times on a mount: none by default, and like `relatime` if that is asked for.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
@@ -40,7 +40,7 @@ impl Mount {
         self.dir.path().join("mnt").join(name)
     }
 
-    /// Access time and change time of what a name stands for itself.
+    /// Access time and change time of a name itself: links are not followed.
     fn times(&self, name: &str) -> (SystemTime, SystemTime) {
         use std::os::unix::fs::MetadataExt;
         let found = fs::symlink_metadata(self.at(name)).unwrap();
@@ -61,7 +61,7 @@ fn pause() {
 
 type Read<'a> = Box<dyn Fn() + 'a>;
 
-/// Something to read of each kind, and how.
+/// One thing of each kind, and how to read it.
 fn all(mount: &Mount) -> [(&'static str, Read<'_>); 3] {
     fs::create_dir(mount.at("dir")).unwrap();
     fs::write(mount.at("dir/inner"), "x").unwrap();

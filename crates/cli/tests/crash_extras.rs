@@ -1,5 +1,5 @@
-//! What `steadfast crash test` does when it is asked for: cuts inside the recovery, superfluous syncs, stores through mmap, findings
-//! confirmed on the real file system. A program with a planted bug and its repaired twin for each.
+//! Optional parts of `steadfast crash test`: cuts inside the recovery, superfluous syncs, stores through mmap,
+//! findings confirmed on the real file system. Each has a program with a planted bug and its repaired twin.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::process::{Command, Stdio};
@@ -83,7 +83,7 @@ fn a_recovery_that_removes_its_log_too_early_is_found_and_its_twin_is_clean() {
 }
 
 #[test]
-fn a_sync_that_can_go_is_told_and_those_that_are_needed_are_not() {
+fn a_superfluous_sync_is_reported_and_needed_ones_are_not() {
     let check = "test -s f || { echo empty; exit 1; }; \
          ! grep -qx done \"$CRASH_ACKED\" || test \"$(cat f)\" = new || { echo lost; exit 1; }";
     let dir = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ os.rename('a', 'b')
 "#;
 
 #[test]
-fn stores_through_mmap_are_in_order_if_that_is_asked_for() {
+fn stores_through_mmap_are_ordered_on_request() {
     let options = [
         "--fs",
         "killed",
@@ -175,7 +175,7 @@ fn stores_through_mmap_are_in_order_if_that_is_asked_for() {
 }
 
 #[test]
-fn findings_are_confirmed_on_the_real_file_system_or_it_is_said_why_not() {
+fn findings_are_confirmed_on_the_real_file_system_or_a_warning_says_why_not() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("report.html");
     let options = [
@@ -196,7 +196,7 @@ fn findings_are_confirmed_on_the_real_file_system_or_it_is_said_why_not() {
     assert_eq!(under.len(), 2, "{under:#?}");
     let real = &under[0]["confirmation"];
     let warnings = report["warnings"].to_string();
-    // What no file system here is.
+    // No file system here has this model.
     assert!(under[1]["confirmation"].is_null());
     if let Some(why) = steadfast_crashtest::real::unable(steadfast_crashtest::real::Kind::Ext4) {
         assert!(real.is_null(), "{real:#}");

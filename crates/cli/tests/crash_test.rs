@@ -44,7 +44,7 @@ impl Place {
         output
     }
 
-    /// The exit status and what was said.
+    /// The exit status and the output.
     fn said(&self, args: &[&str]) -> (i32, String) {
         let output = self.crash(args);
         (output.status.code().unwrap(), said(&output))
@@ -150,7 +150,8 @@ fn reports_are_written_in_all_forms_and_a_baseline_forgives() {
     assert_eq!(status, 0, "{text}");
 }
 
-/// Where a value is not as the schema says, in the words that the schema uses; fields that it does not name count, too.
+/// The place where a value differs from the schema, in the schema's words; fields that the schema does not name
+/// count, too.
 fn differs(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.strip_prefix("#/$defs/")?;
@@ -210,7 +211,7 @@ fn differs(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<Stri
 
 /// Exit status 2 or 3, one line that says what is wrong.
 #[test]
-fn what_is_wrong_is_said_in_one_line() {
+fn errors_are_reported_in_one_line() {
     let place = Place::new();
     fs::write(
         place.dir().join("wrong.toml"),
@@ -306,7 +307,7 @@ fn a_trace_that_is_cut_off_is_explored_as_far_as_it_goes_and_a_damaged_one_is_re
     assert!(text.contains("is damaged"), "{text}");
 }
 
-/// Each ends with its own status, and leaves neither a process nor a file.
+/// Each ends with its own status, and leaves no process and no file.
 #[test]
 fn workloads_and_checks_that_misbehave_are_ended() {
     let place = Place::new();
@@ -344,7 +345,7 @@ fn workloads_and_checks_that_misbehave_are_ended() {
     let (status, text) = run(&["--check", "true", "--trace-limit", "100K"], big);
     assert_eq!(status, 3, "{text}");
     assert!(text.contains("--trace-limit"), "{text}");
-    // What a check prints does not reach the terminal as it is.
+    // The output of a check does not reach the terminal unescaped.
     let escape = "test -e b || { printf 'bad\\033[31m\\n'; exit 1; }";
     let (_, text) = run(&["--check", escape], "touch b; touch a");
     assert!(
@@ -431,7 +432,7 @@ fn an_interrupt_gives_what_was_found_so_far() {
     command.env("READY", &ready).env("GO", &go);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Opened for both, it needs no partner: a command that ends early is a failure, and no hang.
+    // Opened for reading and writing, it needs no partner: a command that ends early is a failure, and no hang.
     let both = fs::OpenOptions::new().read(true).write(true).open(&ready);
     let mut ready = both.unwrap();
     rustix::fs::fcntl_setfl(&ready, rustix::fs::OFlags::NONBLOCK).unwrap();
@@ -453,7 +454,7 @@ fn an_interrupt_gives_what_was_found_so_far() {
 #[test]
 fn a_user_who_is_not_root_has_a_mount_of_their_own() {
     if !rustix::process::geteuid().is_root() {
-        // All other tests are this one.
+        // Without root, all other tests cover this.
         return;
     }
     let place = Place::new();
@@ -461,7 +462,7 @@ fn a_user_who_is_not_root_has_a_mount_of_their_own() {
     if !free.is_ok_and(|s| s.success()) {
         return;
     }
-    // The device may be root's: a namespace with one for all.
+    // The device may be root's: this makes a namespace with one for all users.
     let device = "mount --make-rprivate / && mkdir dev && mount -t tmpfs none dev && mknod -m 666 dev/fuse c 10 229 && \
                   mount --bind dev/fuse /dev/fuse";
     let inner = format!(

@@ -18,7 +18,7 @@ use programs::PROGRAM;
 
 const TOY: &str = "STEADFAST_TEST_TOY";
 
-/// Says that something is done.
+/// Acknowledges something.
 fn acknowledge(what: &str) {
     let path = std::env::var_os("STEADFAST_CRASH_ACK").unwrap();
     let mut file = OpenOptions::new().append(true).open(path).unwrap();
@@ -89,7 +89,7 @@ fn index_before_record(repaired: bool) {
     opened("index").write_all_at(b"1", 0).unwrap();
 }
 
-/// An undo journal goes before what it protects is synced.
+/// An undo journal is removed before what it protects is synced.
 fn journal_goes_early(repaired: bool) {
     made("journal", b"old a, old b").sync_all().unwrap();
     sync(".");
@@ -103,7 +103,7 @@ fn journal_goes_early(repaired: bool) {
     fs::remove_file("journal").unwrap();
 }
 
-/// A name that says that all is ready becomes durable before what it announces.
+/// A name that marks everything as ready becomes durable before the content.
 fn ready_before_content(repaired: bool) {
     made("data", b"content").sync_all().unwrap();
     if repaired {
@@ -134,7 +134,7 @@ fn sync_of_the_wrong_file(repaired: bool) {
     sync(".");
 }
 
-/// A record of several sectors is believed whole when its first byte is there.
+/// A record of several sectors counts as whole if its first byte is there.
 fn torn_record(repaired: bool) {
     let file = opened("log");
     if repaired {
@@ -173,9 +173,9 @@ struct Toy {
     run: fn(bool),
     setup: &'static str,
     check: &'static str,
-    /// The call that is to blame: what is lost, or torn.
+    /// The call to blame: what is lost, or torn.
     blame: &'static str,
-    /// What repairs it.
+    /// Its repair.
     repair: &'static str,
 }
 
@@ -327,7 +327,8 @@ fn function_of(toy: &Toy) -> (u64, u64) {
     (first as u64 + 1, (first + length) as u64 + 1)
 }
 
-/// Source lines where the test was compiled with them; else the function, or a line of the library with its caller's name.
+/// A source line if the test was compiled with source lines; else the function, or a line of the library with its
+/// caller's name.
 fn is_in(toy: &Toy, location: &Value) -> bool {
     let file = location["file"].as_str().unwrap_or_default();
     match location["line"].as_u64() {

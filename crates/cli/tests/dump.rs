@@ -1,5 +1,5 @@
-//! `steadfast dump`: of clean volumes, of logs that wait for recovery, of damage, and of what
-//! is no volume. It changes nothing, ever.
+//! `steadfast dump` on clean volumes, on logs that wait for recovery, on damage, and on images without a volume. It
+//! never changes anything.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs::{self, OpenOptions};
@@ -60,7 +60,7 @@ impl Place {
         }
     }
 
-    /// Dumps the image, and sees that nothing changed.
+    /// Dumps the image, and checks that nothing changed.
     #[track_caller]
     fn dump(&self, options: &[&str]) -> String {
         let before = fs::read(self.path("img")).unwrap();
@@ -87,8 +87,8 @@ impl Place {
     }
 }
 
-/// Leaves a log of three records in the volume, and a block that all of them patch. The second
-/// one covers the block behind it and zeros the next, which the third one frees.
+/// Leaves a log of three records in the volume, and a block that all of them patch. The second one covers the block
+/// after it and zeros the next, which the third one frees.
 fn leave_log(p: &Place) -> u64 {
     let device = p.device();
     let map = VolumeMap::read(&*device).unwrap();
@@ -243,7 +243,7 @@ fn damage_is_shown_and_no_reason_to_fail() {
     );
     assert_eq!(log["headers"][1]["why"], "it was never written");
     assert_eq!(log["recovery"]["outcome"], "refuses");
-    // Anything at all in headers and log.
+    // Random bytes in headers and log.
     let mut seed = 1u64;
     for block in 1..12 {
         let bytes: Vec<u8> = std::iter::repeat_with(|| {
@@ -334,7 +334,7 @@ fn what_cannot_be_dumped_is_refused_by_name() {
         .unwrap();
     short.set_len(5 << 20).unwrap();
     p.refused(&["dump", "short"], 1, &["short", "cut short"]);
-    // As another process holds it, which is named.
+    // Held as by another process; the error names the process.
     let held = p.device();
     let holder = format!("process {}", std::process::id());
     p.refused(&["dump", "img"], 1, &["img", "in use", &holder]);
@@ -342,7 +342,7 @@ fn what_cannot_be_dumped_is_refused_by_name() {
     p.dump(&[]);
 }
 
-/// A directory of some files, one of them of two pieces with an attribute, and a link; in the log.
+/// A directory of some files, one of them of two pieces with an attribute, and a link; all of it is in the log.
 fn leave_files(p: &Place) {
     use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode, XattrMode};
     let (fs, _) = steadfast_fs::Fs::mount(p.device(), &Default::default()).unwrap();
@@ -445,7 +445,7 @@ fn a_directory_is_shown_leaf_by_leaf() {
         text.contains("4 entries") && text.contains("t\\nhree"),
         "{text}"
     );
-    // What lies at home is the empty volume: a damaged leaf is shown as such.
+    // The places hold the empty volume: a damaged leaf is shown as damaged.
     let leaf = dir["leaves"][0]["block"].as_u64().unwrap();
     p.ok(&["fsck", "--repair", "img"]);
     p.overwrite(leaf, 20, b"rot");

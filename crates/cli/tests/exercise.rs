@@ -1,5 +1,6 @@
-//! What fsx leaves out: keeping the size, zeroing ranges, seeking for data and holes, direct input and output and new mounts
-//! in the middle, mixed at random on one file; every byte and the size compared with a copy in memory. Under each contract.
+//! Operations that fsx leaves out: keeping the size, zeroing ranges, seeking for data and holes, direct input and
+//! output and new mounts in the middle, mixed at random on one file. Every byte and the size are compared with a copy
+//! in memory, under each contract.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -35,7 +36,7 @@ struct Exercise {
     direct: File,
     model: Vec<u8>,
     random: Random,
-    /// The last operations, for who looks for a mistake.
+    /// The last operations, for debugging.
     log: Vec<String>,
 }
 
@@ -209,7 +210,7 @@ impl Exercise {
         self.check(same, "other bytes are read directly");
     }
 
-    /// No byte that is not zero lies in what is called a hole.
+    /// Checks that no byte in a reported hole is other than zero.
     fn seek(&mut self) {
         let at = self.random.below(FILE_BYTES_MAX);
         let zero = |from: u64, to: u64| {

@@ -20,7 +20,7 @@ mod programs;
 use nfs3_types::nfs3::{self as n, nfs_fh3, stable_how};
 use programs::{PROGRAM, Running, must, refused};
 
-/// Bounds a hang; nothing takes that long.
+/// Ends a test that hangs; nothing takes that long.
 const LONG: Duration = Duration::from_secs(240);
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -36,17 +36,17 @@ fn free() -> SocketAddr {
     listener.local_addr().unwrap()
 }
 
-/// A volume in a directory, and where its two servers are.
+/// A volume in a directory, and the addresses of its two servers.
 struct Pair {
     dir: tempfile::TempDir,
     nfs: [SocketAddr; 2],
     heartbeats: [SocketAddr; 2],
 }
 
-/// One server that runs.
+/// A running server.
 struct Serving {
     child: Running,
-    /// What it said.
+    /// Its output.
     said: Arc<Mutex<String>>,
 }
 
@@ -64,13 +64,13 @@ impl Serving {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.0.id())).unwrap();
         tasks.flatten().all(|task| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            // The state stands behind the name, which ends with the last ')'.
+            // The state follows the name, which ends with the last ')'.
             stat.rsplit_once(") ")
                 .is_none_or(|(_, state)| state.starts_with('T'))
         })
     }
 
-    /// Its exit code, and all that it said.
+    /// Its exit code, and its whole output.
     fn ends(self) -> (Option<i32>, String) {
         let mut child = self.child;
         let mut code = None;
@@ -142,7 +142,7 @@ impl Pair {
         }
     }
 
-    /// Waits for the other one.
+    /// Starts a standby of the other server.
     fn stand_by(&self, which: usize, args: &[&str]) -> Serving {
         let peer = self.heartbeats[1 - which].to_string();
         let args = [&["--standby", "--peer", &peer], args].concat();
@@ -171,7 +171,7 @@ impl Pair {
     }
 }
 
-/// Connects to a server as soon as it is there; how long that took.
+/// Connects to a server as soon as it answers; returns how long that took.
 fn moved(client: &mut Client, to: SocketAddr) -> Duration {
     let begun = Instant::now();
     until("the other server answers", || client.move_to(to).is_ok());
@@ -249,7 +249,7 @@ fn a_standby_serves_after_the_active_was_killed_in_the_middle_of_load() {
     let mut found = client.names(&root).unwrap();
     found.sort();
     assert_eq!(found, expected);
-    // What was stable is there; what was not is sent again, as the verifier says.
+    // Stable data is there; the client sends other data again, as the verifier demands.
     let data = client.read(&kept, 0, 100, 6).unwrap();
     assert!(data == b"stable" || data == b"STABLE");
     assert_ne!(client.commit(&kept).unwrap().0, verifier);
@@ -279,7 +279,7 @@ fn a_call_that_comes_again_on_the_other_machine_gets_the_first_reply() {
     moved(&mut client, pair.nfs[1]);
     let second = client.repeat(&again).unwrap();
     assert_eq!(first, second, "the reply");
-    // A new call finds what is there.
+    // A new call sees the file gone.
     let gone = client.call(&remove).unwrap();
     assert_eq!(gone.err(), Some(n::nfsstat3::NFS3ERR_NOENT));
 }
@@ -295,9 +295,9 @@ fn an_active_that_was_stopped_answers_nothing_when_it_wakes_up() {
     let file = client.create(&root, "file").unwrap();
     assert_eq!(old.attributes(&file).unwrap().size, 0);
     active.child.signal(Signal::STOP);
-    // A thread may go on for a moment, and answer what it finds: the lease holds yet.
+    // A thread may run for a moment, and answer requests that it finds: the lease still holds.
     until("all of its threads stand", || active.stands());
-    // It finds them when it wakes up: a look, and a change.
+    // It finds these requests when it wakes up: a read, and a change.
     old.submit(&n::GETATTR3args {
         object: file.clone(),
     })
@@ -315,7 +315,7 @@ fn an_active_that_was_stopped_answers_nothing_when_it_wakes_up() {
     assert_eq!(code, Some(5), "{said}");
     assert!(said.contains("another server took over"), "{said}");
     assert_eq!(client.read(&file, 0, 100, 9).unwrap(), b"successor");
-    // It can stand by for the other one now.
+    // It can now stand by for the other one.
     let back = pair.stand_by(0, &["--lease", "60s"]);
     assert_eq!(standby.child.end(Signal::TERM), Some(0));
     moved(&mut client, pair.nfs[0]);
@@ -345,7 +345,7 @@ fn a_planned_hand_over_waits_for_no_lease() {
 }
 
 #[test]
-fn of_two_that_stand_by_one_serves() {
+fn of_two_standbys_one_serves() {
     let pair = Pair::new();
     let both = [
         pair.stand_by(0, &["--lease", "1s", "--gone-after", "1s"]),
@@ -358,7 +358,7 @@ fn of_two_that_stand_by_one_serves() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn options_that_do_not_fit_together_are_refused() {
     let pair = Pair::new();
     must(pair.path(), PROGRAM, &["mkfs", "--size", "16M", "image"]);
     let serve = |args: &[&str]| {
@@ -378,7 +378,7 @@ fn what_does_not_fit_together_is_refused() {
     };
     assert!(serve(&["--lease", "5s", "image"]).contains("needs a volume on an object store"));
     assert!(serve(&["--take-over", "--read-only", &url]).contains("needs no fail-over"));
-    // Who has it is not asked twice, but for a cluster manager.
+    // Taking over a volume in use needs --take-over, which is for cluster managers.
     let active = pair.start(0, &["--lease", "1s"]);
     active.says("served as /");
     assert!(serve(&["--lease", "1s", "--listen", "127.0.0.1:0", &url]).contains("is in use"));

@@ -1,5 +1,5 @@
-//! What users expect of a file system beyond POSIX: an overlay's upper layer, flags of files, access control lists by
-//! their programs, a scrub beside writers.
+//! Features that users expect of a file system beyond POSIX: the upper layer of an overlay, flags of files, access
+//! control lists by their programs, a scrub beside writers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -29,7 +29,7 @@ fn has(program: &str) -> bool {
     found
 }
 
-/// podman's storage, among others. The kernel asks for whiteouts by rename, for file types in listings and for
+/// podman's storage needs this, among others. The kernel needs whiteouts by rename, file types in listings and
 /// `trusted.` attributes; without any of them it refuses the mount.
 #[test]
 fn an_overlay_has_its_upper_layer_on_the_mount() {
@@ -105,7 +105,7 @@ fn chattr_and_lsattr_work_and_flags_hold_on_a_mount() {
     let stays = File::open(&stays).unwrap();
     assert_eq!(ioctl_getflags(&stays), Ok(IFlags::NOCOW));
     drop(stays);
-    // What is not kept is refused.
+    // A flag that cannot be kept is refused.
     assert_eq!(
         ioctl_setflags(&file, IFlags::COMPRESSED),
         Err(Errno::OPNOTSUPP)

@@ -1,8 +1,9 @@
-//! Volumes that released versions made are opened, read, written and checked by this one.
+//! This version opens, reads, writes and checks volumes that released versions made.
 //!
-//! `images/format-N.tar.xz` holds volumes of format version N, made and filled by the release that wrote that format first, and
-//! never made again: `v2-ordered`, `v2-metadata-prefix` and `v2-sync` by contract, `v2-flash` without a log on a flash image, `v2-log`
-//! copied while it was mounted, so that its log is to be replayed. A new format adds a file; docs/formats.md has the policy.
+//! `images/format-N.tar.xz` holds volumes of format version N, made and filled by the release that wrote that format
+//! first, and never made again: `v2-ordered`, `v2-metadata-prefix` and `v2-sync` by contract, `v2-flash` without a
+//! log on a flash image, `v2-log` copied while it was mounted, so that its log is to be replayed. A new format adds a
+//! file; docs/formats.md has the policy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -16,7 +17,7 @@ use common::{Place, said};
 
 const IMAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/images");
 
-/// What the script of that release put into each of them.
+/// The content that the script of that release made in each of them.
 fn look(mnt: &Path) {
     assert_eq!(
         fs::read_to_string(mnt.join("small")).unwrap(),
@@ -100,7 +101,7 @@ fn volumes_of_every_released_format_are_opened_read_and_written() {
             "{name}: {shown}"
         );
         place.must(&["fsck", &name]);
-        // As it is, then written to, then again.
+        // First as it is, then after a write, then again.
         place.must(&["mount", "-o", "ro", &name, "mnt"]);
         look(&place.mnt());
         place.must(&["umount", "mnt"]);

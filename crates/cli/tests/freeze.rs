@@ -1,4 +1,4 @@
-//! Freezing a mounted volume, and copying its image meanwhile.
+//! Freezes a mounted volume, and copies its image meanwhile.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;

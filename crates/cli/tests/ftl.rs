@@ -1,4 +1,4 @@
-//! `steadfast ftl`: what it makes, shows, tests and measures, and what it refuses.
+//! `steadfast ftl`: the disks that it makes, shows, tests and measures, and the requests that it refuses.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
@@ -118,7 +118,7 @@ fn a_delta_region_is_chosen_when_a_disk_is_made_and_shown() {
 }
 
 #[test]
-fn what_is_there_is_replaced_only_if_asked_and_only_if_it_is_a_flash_image() {
+fn only_a_flash_image_is_replaced_and_only_if_that_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     must(dir, &FORMAT);

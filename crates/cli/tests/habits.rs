@@ -1,5 +1,5 @@
-//! What people are used to from other file systems, and what scripts rely on: options of fsck, JSON with a version, errors
-//! as JSON, what file(1) and udev(7) say of a volume.
+//! Habits from other file systems, and interfaces for scripts: options of fsck, JSON with a version, errors as JSON,
+//! the output of file(1) and udev(7) for a volume.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -44,7 +44,7 @@ fn fsck_takes_n_y_and_p_with_their_usual_meaning() {
     let said = must(dir, PROGRAM, &["fsck", "-p", "img"]);
     assert!(said.contains("not checked"), "{said}");
 
-    // No content is concerned: a repair without a question.
+    // A repair changes no content here: it is done without a question.
     let last = (32 << 20) - 4096;
     img.write_all_at(&[7; 100], last).unwrap();
     assert_eq!(fsck(&["-n"]), Some(4));
@@ -52,7 +52,7 @@ fn fsck_takes_n_y_and_p_with_their_usual_meaning() {
     assert_eq!(fsck(&["-fp"]), Some(1));
     assert_eq!(fsck(&["-n"]), Some(0));
 
-    // A bitmap: somebody should look before it is repaired.
+    // A bitmap: somebody should look before a repair.
     let dumped: Value = serde_json::from_str(&must(
         dir,
         PROGRAM,
@@ -192,7 +192,7 @@ fn an_error_is_json_where_the_result_would_be() {
         );
         assert_eq!(value["schema_version"], 1);
     }
-    // Without the option, and behind the end of the options, it is the usual line.
+    // Without the option, and after the end of the options, it is the usual line.
     assert!(refused(dir, 1, &["info", "absent"]).starts_with("steadfast: "));
     assert!(refused(dir, 1, &["info", "--", "--json"]).starts_with("steadfast: "));
 }
@@ -250,7 +250,7 @@ fn file_and_udev_know_a_volume() {
     ] {
         assert!(lines.contains(&line), "{line}: {said}");
     }
-    // Another file system was made over it: the copy of the superblock at the end does not count.
+    // Another file system was made over the volume: the copy of the superblock at the end does not count.
     fs::copy(dir.join("img"), dir.join("other")).unwrap();
     let other = fs::File::options()
         .write(true)

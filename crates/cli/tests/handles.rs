@@ -1,5 +1,5 @@
-//! File handles of the kernel (`name_to_handle_at`, `open_by_handle_at`) on a mount: what an NFS
-//! server of the kernel, a backup program or a file-system watcher keeps instead of a path.
+//! File handles of the kernel (`name_to_handle_at`, `open_by_handle_at`) on a mount: an NFS server of the kernel, a
+//! backup program or a file-system watcher keeps them instead of paths.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -8,8 +8,8 @@ use common::{Place, said};
 use std::fs;
 use std::path::Path;
 
-/// `take FILE NAME…` writes the handles of names; `open FILE KEY=WANT…` opens them: WANT is what is
-/// to be found, `=TEXT` in a file, `/NAME` in a directory, or the name of an error.
+/// `take FILE NAME…` writes the handles of names; `open FILE KEY=WANT…` opens them. WANT is the expected content:
+/// `=TEXT` of a file, `/NAME` in a directory, or the name of an error.
 const SCRIPT: &str = r#"
 import ctypes, errno, json, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -60,13 +60,13 @@ fn run(place: &Place, args: &[&str]) {
     assert!(output.status.success(), "{args:?}: {}", said(&output));
 }
 
-/// The kernel forgets what nothing refers to, if it may be asked: else the remount does it.
+/// Makes the kernel drop unused inodes, if that is permitted: else the remount does it.
 fn forget() {
     let _ = fs::write("/proc/sys/vm/drop_caches", "2");
 }
 
-/// Story: the kernel asks for "." in the inode that a handle names. For a file the answer was that it
-/// is no directory, so a file's handle was stale as soon as the kernel had forgotten the file.
+/// Story: the kernel asks for "." in the inode of a handle. For a file the answer was that it is no directory, so a
+/// file's handle was stale as soon as the kernel had forgotten the file.
 #[test]
 fn a_handle_opens_its_inode_as_long_as_that_has_a_name_and_no_other() {
     use std::os::unix::fs::MetadataExt;
@@ -126,7 +126,7 @@ fn a_handle_opens_its_inode_as_long_as_that_has_a_name_and_no_other() {
     // The other name remains.
     fs::remove_file(at("dir/file")).unwrap();
     forget();
-    // The kernel tells of what it forgot when it finds the time: the number is free then.
+    // The kernel sends its FORGETs when it finds the time: then the number is free.
     let again = (0..1000).any(|n| {
         fs::write(at(&format!("new{n}")), "another").unwrap();
         fs::metadata(at(&format!("new{n}"))).unwrap().ino() == number

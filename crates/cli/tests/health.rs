@@ -1,4 +1,4 @@
-//! What an operator sees of a volume that has failed, of an image that another process has, and of mounts in Prometheus.
+//! An operator's view of a volume that has failed, of an image that another process has, and of mounts in Prometheus.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -33,7 +33,7 @@ fn end(mut child: Child, signal: Signal) {
 }
 
 /// The image lies on a file system that is too small for it. When that is full, a write of the server fails, and from
-/// then on nothing is written. All the same `info` said "mounted", and counters said nothing.
+/// then on nothing is written. Once, `info` said "mounted" all the same, and counters did not change.
 #[test]
 fn a_volume_that_failed_says_so_wherever_it_is_looked_at() {
     let _alone = common::alone();
@@ -112,7 +112,7 @@ fn a_volume_mounted_read_only_is_no_failure() {
     place.end();
 }
 
-/// Every image that could not be had alone was called mounted, also where a server or a check had it.
+/// Once, every image in use was called mounted, even if a server or a check had it.
 #[test]
 fn an_image_in_use_is_refused_with_the_process_that_has_it() {
     let _alone = common::alone();
@@ -243,7 +243,7 @@ fn prometheus_finds_every_mount_and_notices_one_whose_server_died() {
         stream.read_to_string(&mut text).unwrap();
         text
     };
-    // One that says nothing does not keep others from an answer.
+    // A silent client does not keep others from an answer.
     let silent = TcpStream::connect(&address).unwrap();
     let all = get("/metrics");
     drop(silent);
@@ -257,7 +257,7 @@ fn prometheus_finds_every_mount_and_notices_one_whose_server_died() {
         Signal::KILL,
     )
     .unwrap();
-    // The kernel answers from what it keeps, but not for a new name.
+    // The kernel answers from its cache, but not for a new name.
     let begun = std::time::Instant::now();
     while std::fs::metadata(place.mnt().join("absent"))
         .is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)

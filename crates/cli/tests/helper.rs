@@ -140,7 +140,7 @@ fn mount_and_umount_of_the_system_work_with_the_helpers() {
     assert!(text.contains("runs under the contract 'ordered'"), "{text}");
 }
 
-/// What a mount has to say went to the terminal; mount(8) is silent there, as test suites expect of it.
+/// Once, messages of a mount went to the terminal; mount(8) is silent there, as test suites expect.
 #[test]
 fn volumes_are_found_by_label_and_recovered_in_silence() {
     let Some(dir) = place() else { return };
@@ -206,7 +206,7 @@ fn helpers_are_installed_beside_nothing_else_and_removed() {
             .success()
     );
     assert_eq!(count(), 0);
-    // A program that stays where it is gets links: no second program to be kept up to date.
+    // A program that stays in its place gets links: there is no second program to keep up to date.
     let installed = dir.path().join("steadfast");
     fs::copy(PROGRAM, &installed).unwrap();
     let install = |program: &Path| {
@@ -222,7 +222,7 @@ fn helpers_are_installed_beside_nothing_else_and_removed() {
         fs::canonicalize(&installed).unwrap()
     );
     assert_eq!(count(), 8);
-    // One that others may write to is copied.
+    // A program that others may write to is copied.
     fs::set_permissions(
         &installed,
         std::os::unix::fs::PermissionsExt::from_mode(0o777),
@@ -257,7 +257,7 @@ fn helpers_are_installed_beside_nothing_else_and_removed() {
 }
 
 #[test]
-fn a_service_manager_is_told_when_the_mount_answers() {
+fn a_service_manager_is_notified_when_the_mount_answers() {
     let Some(dir) = place() else { return };
     let name = dir.path().join("socket");
     let socket = UnixDatagram::bind(&name).unwrap();

@@ -1,5 +1,5 @@
-//! How mounting behaves for who does it: as an ordinary user, with options and places that cannot be, when the server is
-//! asked to end and when it is killed.
+//! Behaviour of mounts: for an ordinary user, with impossible options and places, when the server is asked to end and
+//! when it is killed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const NOBODY: u32 = 65534;
 
-/// Runs a script that may say `u COMMAND…` for what nobody does, in a place that belongs to nobody, where everyone may open
-/// /dev/fuse, as udev has it. What it mounts is gone when it ends. None where that cannot be.
+/// Runs a script as root, in which `u COMMAND…` runs as nobody, in a place that belongs to nobody, where everyone may
+/// open /dev/fuse, as with udev. Its mounts are gone when it ends. None if that is not possible.
 fn as_nobody(place: &Place, script: &str) -> Option<String> {
     for path in [
         place.path().to_owned(),
@@ -71,7 +71,7 @@ fn an_ordinary_user_mounts_uses_and_unmounts() {
         refused 1 'is in use' steadfast mount img mnt
         steadfast umount mnt
         steadfast info img | grep -q 'state: *clean'
-        # What only root may allow is refused in the words of who refuses.
+        # fusermount3 refuses, in its own words, what only root may allow.
         if ! grep -qsx user_allow_other /etc/fuse.conf; then
             refused 1 user_allow_other steadfast mount -o allow_other img mnt
         fi
@@ -262,7 +262,7 @@ fn sigterm_unmounts_cleanly_even_while_files_are_open() {
     place.end();
 }
 
-/// The dead mount stays in the tree until somebody unmounts it; every command says so.
+/// The dead mount stays in the tree until somebody unmounts it; every command reports it.
 #[test]
 fn sigkill_is_a_crash_that_keeps_what_was_synced() {
     let _alone = common::alone();

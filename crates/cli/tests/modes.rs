@@ -1,4 +1,4 @@
-//! Files and sockets that hold or reveal other people's files are their owner's alone, whatever the umask.
+//! Only their owner can access files and sockets that hold or reveal other people's files, whatever the umask.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -23,7 +23,8 @@ fn private(path: &Path) {
     assert_eq!(mode & 0o7777, 0o600, "{}", path.display());
 }
 
-/// Flash images took what the umask left of 0666: everyone could read the files in them, and the key of NFS handles.
+/// Once, flash images had the mode that the umask left of 0666: everyone could read the files in them, and the key of
+/// NFS handles.
 #[test]
 fn images_are_their_owners_alone() {
     for umask in ["022", "000"] {
@@ -45,7 +46,7 @@ fn images_are_their_owners_alone() {
         private(&dir.path().join("flash"));
         under(umask, dir.path(), "ftl format --force --size 20M disk");
         private(&dir.path().join("disk"));
-        // A new file that a user replaces takes the umask, as files do; one that is there keeps its mode.
+        // A new file that a user replaces takes the umask, as files do; an existing one keeps its mode.
         let put = format!(
             "umask {umask}; echo a | {PROGRAM} put new; chmod 600 new; echo b | {PROGRAM} put new"
         );

@@ -41,7 +41,7 @@ impl Serving {
             .spawn()
             .unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
-        // A line that says what is served where, and one that says how to mount it.
+        // One line names the volume and its address, another one says how to mount it.
         let lines: Vec<String> = (0..2).filter_map(|_| out.next()?.ok()).collect();
         let address = lines[0].split(" at ").nth(1).unwrap();
         let address = address.split(';').next().unwrap().to_owned();
@@ -56,13 +56,13 @@ impl Serving {
         self.child.signal(signal);
     }
 
-    /// Asks for the end by a signal: the exit code.
+    /// Sends a signal that asks for the end; returns the exit code.
     fn end(self) -> Option<i32> {
         self.child.end(rustix::process::Signal::TERM)
     }
 }
 
-/// A call without arguments or credential: the result.
+/// A call without arguments or credential; returns the result.
 fn call(address: &str, program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
     let words = [1, 0, 2, program, 3, procedure, 0, 0, 0, 0_u32];
     let body = [&words.map(u32::to_be_bytes).concat(), args].concat();
@@ -79,12 +79,12 @@ fn call(address: &str, program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
     reply.split_off(24)
 }
 
-/// MNT of `/`: the status.
+/// MNT of `/`; returns the status.
 fn mnt(address: &str) -> u32 {
     mnt_of(address, "/")
 }
 
-/// MNT of a path: the status.
+/// MNT of a path; returns the status.
 fn mnt_of(address: &str, path: &str) -> u32 {
     let mut args = (path.len() as u32).to_be_bytes().to_vec();
     args.extend_from_slice(path.as_bytes());
@@ -93,7 +93,7 @@ fn mnt_of(address: &str, path: &str) -> u32 {
     u32::from_be_bytes(result[..4].try_into().unwrap())
 }
 
-/// Waits until something holds; the bound only ends a hang.
+/// Waits until something holds; the limit only ends a hang.
 fn until(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -152,7 +152,7 @@ fn a_volume_is_served_and_closed_cleanly_when_a_signal_comes() {
         &["stat", "--json", "--watch", "1", "--count", "1", "control"],
     );
     assert!(json.contains("\"seconds\""), "{json}");
-    // The image is nobody else's meanwhile.
+    // Nobody else can open the image meanwhile.
     let refused = steadfast(dir.path(), &["fsck", "img"]);
     assert_eq!(refused.status.code(), Some(8), "{}", said(&refused));
     assert_eq!(serving.end(), Some(0));
@@ -162,8 +162,8 @@ fn a_volume_is_served_and_closed_cleanly_when_a_signal_comes() {
     assert!(info.contains("clean"), "{info}");
 }
 
-/// The kernel closed the image of a server that was killed a moment after its end, and the one that was started in
-/// its place gave up.
+/// The kernel closed the image of a killed server a moment after its end; once, the server that was started in its
+/// place gave up.
 #[test]
 fn a_server_waits_a_moment_for_the_image_of_one_that_was_killed() {
     let dir = place();
@@ -184,7 +184,7 @@ fn a_server_waits_a_moment_for_the_image_of_one_that_was_killed() {
 #[test]
 fn clients_are_admitted_as_the_options_say() {
     let dir = place();
-    // Tests run as root or not: this port is one that anybody may use.
+    // The test may run as root: this port is one that anybody may use.
     let serving = Serving::start(dir.path(), &["img"]);
     assert_eq!(
         mnt(&serving.address),
@@ -261,11 +261,11 @@ fn what_cannot_be_served_is_said_in_one_line() {
     );
     assert_eq!(taken.status.code(), Some(1));
     assert_eq!(serving.end(), Some(0));
-    // What failed has left the volume closed.
+    // The failed attempts have left the volume closed.
     must(dir.path(), &["fsck", "img"]);
 }
 
-/// SIGHUP, which administrators send to have a configuration read again, ended the server.
+/// Once, SIGHUP, which administrators send to have a configuration read again, ended the server.
 #[test]
 fn a_hangup_reads_the_exports_again_and_a_broken_file_changes_nothing() {
     let dir = place();
@@ -287,7 +287,7 @@ fn a_hangup_reads_the_exports_again_and_a_broken_file_changes_nothing() {
     let address = serving.address.as_str();
     let reload = || serving.signal(rustix::process::Signal::HUP);
     assert_eq!((mnt_of(address, "/a"), mnt_of(address, "/b")), (0, 2));
-    // One comes, and the access log, which was moved away, goes on in a new file.
+    // An export is added, and the access log, which was moved away, goes on in a new file.
     until("mounts are logged", || {
         let text = fs::read_to_string(&log).unwrap();
         text.contains("MOUNT_MNT path=\"/b\" status=NOENT")
@@ -300,14 +300,14 @@ fn a_hangup_reads_the_exports_again_and_a_broken_file_changes_nothing() {
     until("the new log is written", || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("path=\"/b\" status=OK"))
     });
-    // A file that is none, an image that is none: what was served is served, and another file is read.
+    // A broken file, a broken image: the old exports stay, and another file is read.
     fs::write(dir.path().join("config.toml"), "[[export]\n").unwrap();
     reload();
     config(&[("img", "/c"), ("none", "/d")]);
     reload();
     assert_eq!((mnt_of(address, "/a"), mnt_of(address, "/b")), (0, 0));
     assert_eq!(mnt_of(address, "/c"), 2);
-    // One goes: its image is closed, and others may have it.
+    // An export is removed: its image is closed, and others may open it.
     config(&[("other", "/b")]);
     reload();
     until("/a is gone", || mnt_of(address, "/a") == 2);
@@ -321,7 +321,7 @@ fn a_hangup_reads_the_exports_again_and_a_broken_file_changes_nothing() {
     must(dir.path(), &["fsck", "other"]);
 }
 
-/// They had exit code 1, which scripts take for a failure that may go away.
+/// Once, these had exit code 1, which scripts take for a failure that may go away.
 #[test]
 fn faulty_options_and_faulty_files_have_exit_code_2() {
     let dir = place();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 mod programs;
 use programs::PROGRAM;
 
-/// Far beyond what a sound run takes: only a hang reaches it.
+/// Far more than a sound run takes: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn start(program: &Path, args: &[&str], dir: &Path, uid: Option<u32>) -> Child {
@@ -70,7 +70,7 @@ fn a_signal_leaves_the_file_as_it_was() {
     fs::write(dir.path().join("file"), "old").unwrap();
     let mut child = start(Path::new(PROGRAM), &["put", "file"], dir.path(), None);
     let mut input = child.stdin.take().unwrap();
-    // More than a pipe holds: it has been read in part when this returns.
+    // More than a pipe holds: a part of it has been read when this returns.
     input.write_all(&vec![1; 300_000]).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -106,7 +106,7 @@ fn leftovers_are_removed_when_asked_to() {
 }
 
 #[test]
-fn what_would_change_hands_or_may_not_be_written_is_refused() {
+fn a_file_that_would_change_its_owner_or_may_not_be_written_is_refused() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: acting as another user needs root");
         return;
@@ -114,7 +114,7 @@ fn what_would_change_hands_or_may_not_be_written_is_refused() {
     const NOBODY: u32 = 65534;
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    // Where every user may run it.
+    // A path where every user may run it.
     fs::copy(PROGRAM, at("program")).unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     for (file, mode) in [("writable", 0o666), ("not", 0o644)] {
@@ -135,7 +135,7 @@ fn what_would_change_hands_or_may_not_be_written_is_refused() {
     assert_eq!(names(dir.path()), ["not", "program", "writable"]);
 }
 
-/// A mounted volume; it goes away with this.
+/// A mounted volume; it is unmounted when this is dropped.
 struct Volume {
     dir: tempfile::TempDir,
     mnt: PathBuf,
@@ -195,7 +195,7 @@ fn what_does_not_fit_leaves_the_file_as_it_was_and_no_other() {
 }
 
 #[test]
-fn of_writers_at_a_time_on_a_volume_one_wins_whole() {
+fn of_concurrent_writers_on_a_volume_one_wins_whole() {
     let Some(volume) = Volume::mounted("64M") else {
         return;
     };

@@ -1,5 +1,5 @@
-//! The contract `relaxed` on real mounts: the kernel keeps what programs write, and what it must not keep survives
-//! a server that is killed, which takes along everything that the kernel has not sent and the server has not committed.
+//! The contract `relaxed` on real mounts: the kernel caches writes, and what it must not cache survives a killed
+//! server, with which everything is lost that the kernel has not sent and the server has not committed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -22,7 +22,7 @@ fn kill_and_mount(place: &Place) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
     while steadfast_fuse::unmount(&place.mnt(), steadfast_fuse::Unmount::Detach).is_ok() {}
     let mounted = || place.steadfast(&["mount", "img", "mnt"]);
-    // The image is let go when the process has ended.
+    // The image is free when the process has ended.
     let done = (0..300).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
         mounted().status.success()
@@ -54,7 +54,7 @@ fn a_file_that_was_replaced_after_a_close_is_whole() {
     for n in 1..100 {
         fs::write(&new, content(n)).unwrap();
         fs::rename(&new, &file).unwrap();
-        // Only the order is committed: that of another file.
+        // Only the order is committed: by a sync of another file.
         if n == 60 {
             let other = File::create(place.mnt().join("other")).unwrap();
             other.sync_all().unwrap();
@@ -95,12 +95,12 @@ fn what_was_synced_survives_while_the_file_stays_open() {
     place.end();
 }
 
-/// What was neither closed nor synced may be lost; what is there was written, or zeros.
+/// What was neither closed nor synced may be lost; existing bytes were written, or are zeros.
 #[test]
 fn a_file_that_stays_open_never_shows_foreign_bytes() {
     let Some(place) = Place::new() else { return };
     make(&place, "relaxed");
-    // Blocks that have had other content.
+    // Blocks that had other content before.
     fs::write(place.mnt().join("old"), vec![b'o'; 8 << 20]).unwrap();
     fs::remove_file(place.mnt().join("old")).unwrap();
     place.must(&["sync", "mnt"]);
@@ -113,7 +113,7 @@ fn a_file_that_stays_open_never_shows_foreign_bytes() {
     for n in 0..2000 {
         file.write_all(&[b'n'; 1500]).unwrap();
         if n == 1000 {
-            // Has the order committed, and some pages sent.
+            // Commits the order, and makes the kernel send some pages.
             place.must(&["sync", "mnt"]);
         }
     }

@@ -19,18 +19,18 @@ use steadfast_ftl::{Disk, WhenFull};
 mod programs;
 use programs::{PROGRAM, Running, must, refused, run, run_when_free, said};
 
-/// Far beyond what a sound run takes: only a hang reaches it.
+/// Far more than a sound run takes: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(300);
 const SIZE: u64 = 16 << 20;
 
-/// The plugin, as it was built for these tests.
+/// The plugin that was built for these tests.
 fn plugin() -> PathBuf {
     let mut path = std::env::current_exe().unwrap();
     path.pop();
     path.join("libsteadfast_nbdkit.so")
 }
 
-/// Whether the tools are here; says which are not.
+/// Whether the tools are installed; prints which are not.
 fn tools(names: &[&str]) -> bool {
     names.iter().all(|name| {
         let found = Command::new("which")
@@ -101,15 +101,15 @@ impl Serving {
     }
 }
 
-/// Bytes that no two places share.
+/// Bytes that differ at any two places.
 fn pattern(len: u64) -> Vec<u8> {
     (0..len / 8)
         .flat_map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_le_bytes())
         .collect()
 }
 
-/// A block of the image when the server lets go of it; a child of another test may hold it for the moment
-/// before it becomes another program.
+/// A block of the image when the server has closed it; a child of another test may hold it for a moment before it
+/// becomes another program.
 fn block(dir: &Path, at: u64) -> Vec<u8> {
     let begun = Instant::now();
     let disk = loop {
@@ -151,7 +151,7 @@ fn nbd_and_qemu_tools_copy_a_disk_both_ways() {
         assert_eq!(export[can], true, "{can}");
     }
     assert_eq!(export["is_read_only"], false);
-    // Clients older than this know of no block sizes.
+    // Older clients do not know of block sizes.
     if let Some(minimum) = export["block_size_minimum"].as_u64() {
         assert_eq!(
             (minimum, export["block_size_preferred"].as_u64()),
@@ -264,7 +264,7 @@ fn a_server_ends_at_a_signal_though_a_client_stays_and_flushes_what_it_wrote() {
     let serving = Serving::start(dir, &["--socket", "sock"]);
     let write = ["-f", "raw", "-c", "write -P 7 8192 4096", serving.uri()];
     must(dir, "qemu-io", &write);
-    // A client that says nothing more.
+    // A client that stays silent.
     let mut idle = UnixStream::connect(dir.join("sock")).unwrap();
     idle.read_exact(&mut [0; 18]).unwrap();
     idle.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0")
@@ -275,7 +275,7 @@ fn a_server_ends_at_a_signal_though_a_client_stays_and_flushes_what_it_wrote() {
     assert_eq!(block(dir, 2), [7; 4096]);
 }
 
-/// Story: a server was killed and started again at once. Its nbdkit had let go of the disk and not ended yet: "another
+/// Story: a server was killed and started again at once. Its nbdkit had closed the disk but not ended yet: "another
 /// server listens there".
 #[test]
 fn a_server_at_the_socket_that_is_about_to_end_is_waited_for() {
@@ -313,14 +313,14 @@ fn a_killed_server_takes_nbdkit_along_and_leaves_the_disk_at_a_flush() {
     ];
     must(dir, "qemu-io", &write);
     assert_eq!(serving.end(Signal::KILL), None);
-    // nbdkit notices, closes the disk, lets go of it, and ends.
+    // nbdkit notices, closes the disk, and ends.
     assert_eq!(block(dir, 2), [7; 4096]);
     let begun = Instant::now();
     while UnixStream::connect(dir.join("sock")).is_ok() {
         assert!(begun.elapsed() < PATIENCE, "nbdkit stays");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // A socket that was left there is no obstacle.
+    // A leftover socket is no obstacle.
     let serving = Serving::start(dir, &["--socket", "sock", "--read-only"]);
     let output = run(
         dir,
@@ -401,7 +401,7 @@ fn what_cannot_be_served_is_refused_by_name() {
     assert!(said.contains("'flush', 'wait'"), "{said}");
 }
 
-/// Whether FUSE and loop devices can be used; says so if not.
+/// Whether FUSE and loop devices can be used; prints if not.
 fn can_mount() -> bool {
     let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
     if !can {
@@ -453,7 +453,7 @@ fn the_disk_is_a_file_that_is_written_flushed_and_punched() {
     wanted[9000..9010].fill(0);
     assert!(bytes == wanted);
     drop(file);
-    // The cut returns it to the fsync; a mount whose server has gone is left.
+    // The cut returns the disk to the fsync; the mount of the killed server is left.
     assert_eq!(serving.end(Signal::KILL), None);
     assert!(
         run_when_free(|| run(dir, "umount", &["mnt"]))
@@ -471,7 +471,7 @@ fn the_disk_is_a_file_that_is_written_flushed_and_punched() {
         "dd",
         &["if=two", "of=mnt/disk", "conv=notrunc", "status=none"],
     );
-    // Whoever unmounts ends the server, which flushes.
+    // Any unmount ends the server, which flushes.
     assert!(
         run_when_free(|| run(dir, "umount", &["mnt"]))
             .status

@@ -1,4 +1,4 @@
-//! What would end a server in the middle of its work, what is said when something did, and who hears of it.
+//! Events that would end a server in the middle of its work, and the messages after such an end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -28,7 +28,8 @@ fn kill(place: &Place) {
     }
 }
 
-/// The server died of SIGXFSZ at the first block beyond the limit, silently, and everything since the last commit with it.
+/// Once, the server died of SIGXFSZ at the first block beyond the limit, silently, and everything since the last
+/// commit was lost.
 #[test]
 fn limits_of_the_starters_shell_do_not_end_the_server() {
     let _alone = common::alone();
@@ -77,7 +78,7 @@ fn a_limit_that_stays_is_no_surprise() {
     }
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("(ulimit -f)"), "{}", said(&output));
-    // To read, nothing needs to be written.
+    // A read-only mount writes nothing.
     let output = limited("-o ro");
     assert!(output.status.success(), "{}", said(&output));
     assert!(said(&output).contains("(ulimit -v)"), "{}", said(&output));
@@ -109,13 +110,13 @@ fn lazily_and_by_force() {
     place.must(&["umount", "-l", "mnt"]);
     place.refused(1, &["umount", "mnt"]);
     drop(open);
-    // A server that does not answer: no request returns, not even of those who unmount.
+    // A server that does not answer: no request returns, not even those of an unmount.
     place.must(&["mkfs", "--size", "64M", "other"]);
     place.must(&["mount", "other", "mnt"]);
     let pid = server(&place);
     kill_process(pid, Signal::STOP).unwrap();
     let go_on = std::thread::spawn(move || {
-        // It notices when it goes on, and closes the image.
+        // The server notices when it continues, and closes the image.
         std::thread::sleep(Duration::from_millis(500));
         kill_process(pid, Signal::CONT).unwrap();
     });
@@ -124,9 +125,9 @@ fn lazily_and_by_force() {
     place.must(&["fsck", "other"]);
 }
 
-/// Messages of background servers went to /dev/null, and nothing told of a server's death but the mount that answered no more.
+/// Once, messages of background servers went to /dev/null, and only the dead mount showed a server's death.
 #[test]
-fn the_systems_log_hears_of_a_background_server_and_of_what_killed_it() {
+fn the_systems_log_gets_messages_of_a_background_server_and_what_killed_it() {
     let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     fs::create_dir(place.path().join("dev")).unwrap();

@@ -107,7 +107,7 @@ fn two_processes_write_one_database_in_wal_mode() {
 }
 
 #[test]
-fn who_watches_a_directory_is_told_of_what_others_do_there() {
+fn a_watcher_of_a_directory_sees_the_changes_of_others() {
     let Some(place) = Place::mounted("defaults") else {
         return;
     };
@@ -143,7 +143,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i / 4096 + i) as u8 ^ seed).collect()
 }
 
-/// What direct input and output want: memory aligned to 4 KiB.
+/// A buffer for direct input and output: memory aligned to 4 KiB.
 fn aligned(space: &mut Vec<u8>, len: usize) -> &mut [u8] {
     space.resize(len + 4096, 0);
     let skip = space.as_ptr().align_offset(4096);
@@ -180,7 +180,7 @@ fn mix_direct_and_cached(place: &Place) {
     let got = aligned(&mut space, LEN);
     direct(OFlags::RDONLY).read_exact_at(got, 0).unwrap();
     assert!(got == expected);
-    // Now the cache holds it all; a direct write must show through it.
+    // Now the cache holds all of it; a direct write must be visible through it.
     cached.read_exact_at(&mut read, 0).unwrap();
     let new = aligned(&mut space, 64 << 10);
     new.copy_from_slice(&pattern(64 << 10, 0x55));
@@ -188,7 +188,7 @@ fn mix_direct_and_cached(place: &Place) {
     direct(OFlags::WRONLY).write_all_at(new, 128 << 10).unwrap();
     cached.read_exact_at(&mut read, 0).unwrap();
     assert!(read == expected, "the cache is old");
-    // And a cached write through a direct read.
+    // And a cached write must be visible to a direct read.
     cached.write_all_at(b"cached", 130 << 10).unwrap();
     expected[130 << 10..][..6].copy_from_slice(b"cached");
     let got = aligned(&mut space, LEN);

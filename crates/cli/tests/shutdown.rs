@@ -1,4 +1,4 @@
-//! Going down now, each way, by `FS_IOC_SHUTDOWN` and by command; and the live counters.
+//! Shutdowns of each kind, by `FS_IOC_SHUTDOWN` and by command; and the live counters.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
@@ -28,7 +28,7 @@ impl Place {
         Some(place)
     }
 
-    /// A mount namespace that another program made meanwhile may hold the last mount, and with it the server, for a while.
+    /// A mount namespace that another program made meanwhile may hold the last mount, and so the server, for a while.
     fn mount(&self) -> String {
         let options = "commit=3600,allow_other";
         let mount = || self.run(&["mount", "-o", options, "img", "mnt"]);
@@ -79,8 +79,8 @@ fn ioctl(path: &Path, flags: u32, user: u32) -> Output {
     command.output().unwrap()
 }
 
-/// Writes, goes down as `down` says, and mounts again. Returns whether what was written but not
-/// synced is there, and how many records recovery replayed.
+/// Writes, shuts down by `down`, and mounts again. Returns whether unsynced data is there, and how many records
+/// recovery replayed.
 fn round(down: impl FnOnce(&Place)) -> Option<(bool, u64)> {
     let place = Place::mounted()?;
     fs::write(place.mnt("synced"), "durable").unwrap();

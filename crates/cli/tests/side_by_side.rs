@@ -1,5 +1,5 @@
-//! Every operation on a mounted volume and on an ext4 beside it: the same result, and the same of every file's attributes
-//! changed. What differs is listed with its reason.
+//! Every operation runs on a mounted volume and on an ext4 beside it: the results are the same, and so are the
+//! changes of every file's attributes. Differences are listed with their reasons.
 //!
 //! Both directories are filled alike, with all times in 2001; each operation has a directory of its own, so that one pause
 //! parts the filling from the operations.
@@ -24,7 +24,7 @@ const OLD: i64 = 1_000_000_000;
 /// Longer than a tick of any clock that file systems stamp with.
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Differences from ext4: operation, what is seen here, why it may be so. (steadfast(7) tells users.)
+/// Differences from ext4: operation, result here, reason. (steadfast(7) lists them for users.)
 const KNOWN: [(&str, &str, &str); 10] = [
     (
         "read behind the end",
@@ -78,7 +78,7 @@ const KNOWN: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// What an operation may change, of one file.
+/// State of one file that an operation may change.
 #[derive(PartialEq, Eq, Clone)]
 struct State {
     mode: u32,
@@ -97,7 +97,7 @@ fn state(path: &Path) -> Option<State> {
         mode: found.mode(),
         nlink: found.nlink(),
         owner: (found.uid(), found.gid()),
-        // How long a directory is says nothing.
+        // The size of a directory has no meaning.
         size: if found.is_dir() { 0 } else { found.size() },
         rdev: found.rdev(),
         atime: (found.atime(), found.atime_nsec()),
@@ -108,7 +108,7 @@ fn state(path: &Path) -> Option<State> {
 
 type States = BTreeMap<PathBuf, State>;
 
-/// Adds what is below `path` and not known yet; each thing is looked at before it is read.
+/// Adds everything below `path` that is not known yet; each inode is examined before it is read.
 fn collect(base: &Path, path: &Path, into: &mut States) {
     let Some(found) = state(path) else { return };
     let is_dir = found.mode & 0o170_000 == 0o040_000;
@@ -121,7 +121,7 @@ fn collect(base: &Path, path: &Path, into: &mut States) {
     }
 }
 
-/// What is there now; what was there before is looked at first, and no directory read for it.
+/// The state now; what existed before is examined first, and no directory read for it.
 fn look(base: &Path, known: &States) -> States {
     let again = |name: &PathBuf| Some((name.clone(), state(&base.join(name))?));
     let mut states: States = known.keys().filter_map(again).collect();
@@ -133,7 +133,7 @@ fn look(base: &Path, known: &States) -> States {
 fn changes(before: &States, after: &States, atimes: bool, began: i64) -> String {
     let mut text = String::new();
     let time = |now: (i64, i64)| match now {
-        // The clock of file times stands still between two ticks: it may lag behind, into the last second.
+        // The clock of file times advances in ticks: it may lag behind, into the last second.
         (secs, _) if secs >= began - 1 && secs <= began + 60 => "now".to_owned(),
         (secs, nanos) => format!("{secs}.{nanos:09}"),
     };
@@ -185,7 +185,7 @@ fn changes(before: &States, after: &States, atimes: bool, began: i64) -> String 
     text
 }
 
-/// All of it is from 2001. Returns how it looks then.
+/// Sets all times to 2001. Returns the state then.
 fn age(base: &Path) -> States {
     let old = Timespec {
         tv_sec: OLD,
@@ -200,7 +200,7 @@ fn age(base: &Path) -> States {
     for name in states.keys().rev() {
         utimensat(CWD, base.join(name), &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
     }
-    // Of two names of one file, the second has changed what was seen of the first.
+    // If a file has two names, the change by the second one also changed what was seen of the first.
     for (name, state) in &mut states {
         *state = self::state(&base.join(name)).unwrap();
     }
@@ -212,7 +212,7 @@ fn now() -> i64 {
     now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64
 }
 
-/// What each operation gives in `base`: its result, and what it changed.
+/// Results and changes of each operation in `base`.
 fn run(base: &Path, atimes: bool) -> Vec<(&'static str, String)> {
     let rows = table::rows();
     let place = |index: usize| base.join(format!("{index:03}"));
@@ -291,7 +291,7 @@ fn compare(contract: &str, options: &str, atimes: bool) {
     assert!(wrong.is_empty(), "{contract}, with {options}:\n{wrong}");
     drop(reference);
     if !atimes {
-        // All of it is on the volume as it was seen.
+        // A new mount shows all of it as before.
         let mut before = States::new();
         collect(&place.mnt(), &place.mnt(), &mut before);
         place.must(&["umount", "mnt"]);

@@ -15,7 +15,7 @@ mod programs;
 use place::Place;
 
 impl Place {
-    /// Looks until the volume is in this state: a neighbour's mount namespace keeps a server for a while.
+    /// Waits until the volume is in this state: a neighbour's mount namespace keeps a server for a while.
     #[track_caller]
     fn must_become(&self, url: &str, state: &str) {
         let words = format!("state:      {state}");
@@ -89,7 +89,7 @@ fn a_volume_in_a_directory_lives_through_mounts_and_a_killed_server() {
     assert!(cost.contains("\"log\""), "{cost}");
 }
 
-/// Another mount takes the volume over. The first gets EIO, acknowledges nothing, and its umount says that it failed.
+/// Another mount takes the volume over. The first gets EIO, acknowledges nothing, and its umount reports a failure.
 #[test]
 fn a_writer_that_was_taken_over_gets_eio() {
     let Some(place) = Place::new() else { return };
@@ -171,7 +171,7 @@ fn snapshots_and_clones_are_volumes_of_their_own() {
     );
 }
 
-/// The bare disk as a file: what fsync acknowledged is there, and a volume is none of its business.
+/// The bare disk as a file: what fsync acknowledged is there. The server ignores the volume on it.
 #[test]
 fn the_bare_disk_is_served_as_a_file() {
     let Some(place) = Place::new() else { return };
@@ -247,7 +247,8 @@ fn wrong_urls_and_options_are_explained() {
     );
 }
 
-/// Compressed and encrypted: made, mounted, checked, cloned and given another key file through the program; nothing of it shows.
+/// Compressed and encrypted: made, mounted, checked, cloned and given another key file through the program; none of
+/// its content shows.
 #[test]
 fn an_encrypted_volume_opens_with_its_key_file_alone() {
     let Some(place) = Place::new() else { return };
@@ -445,7 +446,7 @@ fn a_replica_follows_the_writer() {
         );
     }
     drop(open);
-    // The writer goes; the replica stays what it was, and ends by itself.
+    // The writer unmounts; the replica stays as it was, and can be unmounted.
     place.must(&["umount", "mnt"]);
     assert_eq!(read("other/dir/more").as_deref(), Some("second"));
     place.must(&["umount", "other"]);

@@ -28,7 +28,7 @@ impl Place {
         file.sync_all().unwrap();
     }
 
-    /// Nothing reaches the store until it is back: a file stands in its place.
+    /// Nothing reaches the store until it is back: a file takes its place.
     fn store_goes_away(&self) {
         fs::rename(self.at("store"), self.at("away")).unwrap();
         fs::write(self.at("store"), "").unwrap();
@@ -39,7 +39,7 @@ impl Place {
         fs::rename(self.at("away"), self.at("store")).unwrap();
     }
 
-    /// A server writes files, of which the second is on the cache alone, and is killed.
+    /// A server writes files, of which only the cache has the second one, and is killed.
     fn dies_with_a_tail(&self, url: &str, names: [&str; 2]) {
         let mut server = self.serve(url, "mnt", CACHED);
         self.synced(names[0]);
@@ -69,7 +69,7 @@ fn what_only_the_cache_has_is_sent_by_the_next_mount_with_it() {
         "needs a cache device",
     );
     place.dies_with_a_tail(&url, ["stored", "cached"]);
-    // As a cache of reads it is not to be had: it holds flushes.
+    // It cannot be a cache of reads: it holds flushes.
     place.must_refuse(
         &["mount", "-o", "cache=./cache", &url, "mnt"],
         "give 'flush=cache'",

@@ -16,7 +16,7 @@ mod programs;
 use place::Place;
 
 impl Place {
-    /// What a volume holds, seen through a mount.
+    /// The content of a volume, seen through a mount.
     fn tree(&self, volume: &str) -> BTreeMap<PathBuf, Shown> {
         self.must(&["mount", "-o", "ro", volume, "mnt"]);
         let mut tree = BTreeMap::new();
@@ -26,7 +26,7 @@ impl Place {
     }
 }
 
-/// All of an inode that a copy keeps.
+/// Everything of an inode that a copy keeps.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     mode: u32,
@@ -102,7 +102,7 @@ fn show(root: &Path, path: &Path, tree: &mut BTreeMap<PathBuf, Shown>) {
     walk(root, path, &mut BTreeMap::new(), tree);
 }
 
-/// One of each kind, with what a careless copy loses.
+/// One file of each kind, with attributes that a careless copy loses.
 fn fill(root: &Path) {
     let shell = "set -e
         mkdir -p a/b/c empty
@@ -252,7 +252,7 @@ fn a_copy_that_ends_early_says_so_in_the_volume() {
     );
     assert!(again.contains("holds files"), "{again}");
     place.must(&["mkfs", "--force", "disk.img"]);
-    // What is incomplete is no source.
+    // An incomplete copy is no source.
     let half = programs::refused(
         place.dir.path(),
         1,

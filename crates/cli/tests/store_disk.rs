@@ -1,4 +1,5 @@
-//! Volumes on an object store, through the program: their disks over NBD and with a cache, growing, key files, a cache of reads.
+//! Volumes on an object store, through the program: their disks over NBD and with a cache, growing, key files, a
+//! cache of reads.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
@@ -56,7 +57,7 @@ impl Place {
         (Running(child), serde_json::from_str(&line).unwrap())
     }
 
-    /// Runs qemu-io on what is served; what it said.
+    /// Runs qemu-io on the served disk; returns its output.
     #[track_caller]
     fn io(&self, told: &Value, commands: &[&str]) -> String {
         let uri = told["uri"].as_str().unwrap();
@@ -77,7 +78,7 @@ impl Place {
     }
 }
 
-/// Kills nbdkit, which has the disk open: its flushes alone are left.
+/// Kills nbdkit, which has the disk open: only its flushes are left.
 fn crash(mut server: Running) {
     let id = server.0.id();
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
@@ -131,7 +132,7 @@ fn the_disk_of_a_volume_is_served_over_nbd() {
     assert_eq!(server.end(Signal::TERM), Some(0));
     let info = place.must(&["store", "info", &url]);
     assert!(info.contains("released"), "{info}");
-    // At an address; read-only, beside others; what was answered before the end is there.
+    // At an address, read-only, beside others; data answered before the end is there.
     let (server, told) = place.serve_disk(&["--read-only", "--socket", "sock", &url]);
     place.io(&told, &["read -P 9 40M 8k", "read -P 7 33000001 5000"]);
     assert_eq!(told["read_only"], true);
@@ -154,7 +155,7 @@ fn the_disk_of_a_volume_is_served_over_nbd() {
     );
 }
 
-/// With a cache device: a flush is there after the server was killed, whichever way the disk is served.
+/// With a cache device: a flush survives the killed server, over NBD and as a file.
 #[test]
 fn the_served_disk_has_a_cache_of_flushes() {
     if !has_tools() {

@@ -1,4 +1,5 @@
-//! `steadfast stream run` through a real mount: the command's end is its own, its tree stays in the stream, signals reach it.
+//! `steadfast stream run` through a real mount: it ends like the command, the process tree stays in the stream,
+//! signals reach it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -13,7 +14,7 @@ use common::{PROGRAM, Place, said};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A mount on which nothing is durable before somebody asks for it: what a stream did stays in the books.
+/// A mount on which nothing is durable before a sync: the counters of a stream stay.
 fn mounted() -> Option<Place> {
     Place::mounted("allow_other,commit=3600")
 }
@@ -31,7 +32,7 @@ impl Running {
         let mut command = Command::new(PROGRAM);
         command.arg("stream").args(stream);
         command.args(["sh", "-c", &format!("cd mnt; {script}")]);
-        // A process group that is this process's to end, and that may be stopped.
+        // A process group that this process may end, and that may be stopped.
         command
             .current_dir(place.path())
             .stdin(Stdio::null())
@@ -74,7 +75,7 @@ fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     panic!("waited in vain: {what}");
 }
 
-/// Waits until a script has said so in a file, which it makes under another name first.
+/// Waits until a script has written a file, which it makes under another name first; returns its content.
 fn told(path: &Path) -> String {
     eventually(&path.display().to_string(), || path.exists());
     fs::read_to_string(path).unwrap().trim().to_owned()
@@ -98,7 +99,7 @@ fn stats(place: &Place) -> Value {
     serde_json::from_str(&place.must(&["stream", "stats", "--json", "mnt"])).unwrap()
 }
 
-/// Operations of each stream; the default stream has none of a name.
+/// Operations of each stream; the default stream has an empty name.
 fn operations(place: &Place) -> Vec<(String, u64)> {
     let stats = stats(place);
     let streams = stats["streams"].as_array().unwrap().iter();
@@ -208,7 +209,7 @@ fn a_tree_whose_run_is_killed_keeps_its_stream() {
                   sh -c 'echo 1 >child'; (setsid sh -c 'echo 2 >done.new; mv done.new done' & )";
     let mut running = Running::sh(&place, script);
     let command = told(&place.path().join("pid"));
-    // It is held by itself, not by its ancestor alone.
+    // The command is registered itself, not only its ancestor.
     eventually("the command is registered", || {
         let args = ["stream", "show", &command, "--json", "--mount", "mnt"];
         let shown: Value = serde_json::from_str(&place.must(&args)).unwrap();
@@ -222,7 +223,7 @@ fn a_tree_whose_run_is_killed_keeps_its_stream() {
     place.end();
 }
 
-/// No process is left that ever had the stream set, only the cgroup says it.
+/// No process is left for which the stream was set: only the cgroup keeps the rest in it.
 #[test]
 fn a_cgroup_holds_what_has_lost_its_ancestors_and_is_removed_later() {
     let Some(place) = mounted() else { return };
@@ -252,7 +253,7 @@ fn a_cgroup_holds_what_has_lost_its_ancestors_and_is_removed_later() {
         assert!(Running::sh(&place, "true").wait().success());
         !cgroup.exists()
     });
-    // A run on another mount removes the cgroup, too, but not the rule that is here: that stayed for ever.
+    // Once, a run on another mount removed the cgroup, but the rule here stayed for ever.
     let mut running = Running::sh(&place, "echo >../again; while :; do sleep 0.02; done");
     told(&place.path().join("again"));
     let cgroup = cgroup_of(running.0.id()).unwrap();
@@ -350,7 +351,7 @@ fn an_interrupt_from_the_terminal_comes_once() {
     if Command::new("python3").arg("--version").output().is_err() {
         return println!("skipped: there is no python3");
     }
-    // `exec`: not every shell gives its place to its last command, and the interrupt would end the shell.
+    // `exec`: not every shell replaces itself by its last command, and the interrupt would end the shell.
     let line = format!("exec {PROGRAM} stream run tree --mount mnt -- python3 count.py");
     let mut terminal = Command::new("script");
     terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]);

@@ -1,4 +1,4 @@
-//! The other commands of `steadfast stream` through a real mount: moving processes, rules, what streams did, and refusals.
+//! The other commands of `steadfast stream` through a real mount: moving processes, rules, statistics, and refusals.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const NOBODY: u32 = 65534;
 
-/// A mount on which nothing is durable before somebody asks for it: what a stream did stays in the books.
+/// A mount on which nothing is durable before a sync: the counters of a stream stay.
 fn mounted() -> Option<Place> {
     Place::mounted("allow_other,commit=3600")
 }
@@ -21,7 +21,7 @@ fn json(place: &Place, args: &[&str]) -> Value {
     serde_json::from_str(&place.must(args)).unwrap()
 }
 
-/// What a stream did; a stream without a name is the default stream.
+/// A counter of a stream; a stream without a name is the default stream.
 fn of_stream(place: &Place, name: &str, field: &str) -> u64 {
     let stats = json(place, &["stream", "stats", "--json", "mnt"]);
     let mut streams = stats["streams"].as_array().unwrap().iter();
@@ -35,7 +35,7 @@ fn counter(place: &Place, name: &str) -> u64 {
         .unwrap()
 }
 
-/// A shell that does on the mount what it is told, as a user.
+/// A shell that runs given commands on the mount, as a user.
 struct Shell {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -173,7 +173,7 @@ fn a_stream_that_ignores_fsync_commits_when_it_is_asked_by_its_name() {
 }
 
 #[test]
-fn a_merge_is_told_with_both_streams_and_its_cause() {
+fn a_merge_is_shown_with_both_streams_and_its_cause() {
     let _alone = common::alone();
     let Some(place) = mounted() else { return };
     let run = |name: &str, script: &str| {
@@ -204,7 +204,7 @@ fn a_merge_is_told_with_both_streams_and_its_cause() {
         shown.contains("FOR OTHERS") && shown.contains("merge"),
         "{shown}"
     );
-    // Another user is not told of paths, and of others' streams.
+    // Another user sees neither paths nor the streams of others.
     let as_nobody = |args: &[&str]| as_nobody(&place, args);
     let output = as_nobody(&["stream", "stats", "--merges", "mnt"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -227,7 +227,7 @@ fn as_nobody(place: &Place, args: &[&str]) -> Output {
 }
 
 #[test]
-fn a_rule_moves_processes_that_nobody_has_set() {
+fn a_rule_moves_processes_without_a_stream_of_their_own() {
     let _alone = common::alone();
     let Some(place) = mounted() else { return };
     fs::create_dir(place.mnt().join("mail")).unwrap();
@@ -338,7 +338,7 @@ fn a_rule_makes_its_stream_with_the_settings_and_for_the_user_that_it_names() {
 }
 
 #[test]
-fn who_may_not_or_cannot_be_moved_is_refused_in_one_line() {
+fn forbidden_and_impossible_moves_are_refused_in_one_line() {
     let _alone = common::alone();
     let Some(place) = mounted() else { return };
     let mut ended = Command::new("true").spawn().unwrap();
@@ -414,7 +414,7 @@ fn who_may_not_or_cannot_be_moved_is_refused_in_one_line() {
     assert!(output.status.success(), "{}", said(&output));
     own.run(": >own");
     roots.run(": >roots");
-    // Two users have a stream of one name; root says whose it means, if it has none itself.
+    // Two users have a stream of one name; root names the user, unless root has one, too.
     let list = json(&place, &["stream", "list", "--json", "mnt"]);
     let users = list["streams"]
         .as_array()
@@ -528,7 +528,7 @@ fn the_reference_describes_every_field() {
     place.end();
 }
 
-/// In a mount namespace of its own, where there is no other Steadfast volume.
+/// Runs in a mount namespace of its own, without other Steadfast volumes.
 #[test]
 fn without_a_mount_the_directory_decides_and_then_all_volumes_do() {
     let _alone = common::alone();

@@ -1,5 +1,5 @@
-//! Over which transport a mount takes its requests: io_uring where the kernel offers it and lets this process have it,
-//! else `/dev/fuse`, which the log tells.
+//! The transport of a mount's requests: io_uring if the kernel offers it and lets this process use it, else
+//! `/dev/fuse`, which the log reports.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
@@ -43,7 +43,7 @@ fn run(dir: &Path, args: &[&str]) -> Output {
     programs::run(dir, programs::PROGRAM, args)
 }
 
-/// Mounts, has a file written and read, unmounts; what the server's log says.
+/// Mounts, writes and reads a file, unmounts; returns the server's log.
 fn served(dir: &Path, mut mount: Command) -> String {
     let mounted = mount.current_dir(dir).output().unwrap();
     let said = String::from_utf8_lossy(&mounted.stderr).into_owned();
@@ -74,7 +74,7 @@ fn the_log_tells_if_the_kernel_does_not_offer_io_uring() {
     let without = format!("{log},noio_uring");
     let said = served(dir.path(), mount(programs::PROGRAM, &without));
     assert_eq!(said.matches(FALLEN_BACK).count(), 0, "not asked for");
-    // Others may switch it meanwhile.
+    // Others may change the setting meanwhile.
     if before == offered() {
         assert_eq!(told, usize::from(!before));
     }

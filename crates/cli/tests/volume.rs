@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 #[path = "common/programs.rs"]
 mod programs;
 
-/// A directory with images and mount points; whatever is mounted in it goes away with it.
+/// A directory with images and mount points; all mounts in it are removed with it.
 struct Place {
     dir: tempfile::TempDir,
 }
 
-/// Longest that any command may take.
+/// Time limit of any command.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn run_in(dir: &Path, args: &[&str]) -> Output {
@@ -26,7 +26,7 @@ fn run_in(dir: &Path, args: &[&str]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A pipe that is full would hold up the program.
+    // A full pipe would block the program.
     let mut pipe = child.stdout.take().unwrap();
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
@@ -103,7 +103,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs what must fail with this code and one line that says all of these words.
+    /// Runs a command that must fail with this code and one line that has all of these words.
     #[track_caller]
     fn refused(&self, args: &[&str], code: i32, words: &[&str]) {
         let output = self.run(args);
@@ -170,7 +170,7 @@ fn the_same_on_flash_without_a_log() {
     let p = mountable!();
     p.on_flash();
     made_mounted_used_unmounted_and_clean(&p);
-    // Nothing is repeated; the medium is the image's.
+    // No option is repeated; the image names the medium.
     let dumped = p.json(&["dump", "--json", "img"]);
     assert_eq!(dumped["superblock"]["log_blocks"], 0);
     assert!(dumped["log"].is_null());
@@ -263,7 +263,7 @@ fn synced_survives_a_killed_server(p: &Place) {
         1,
         &["server is gone", "steadfast umount"],
     );
-    // It took what was not durable with it: unmounting is no success.
+    // Undurable changes were lost with it: the unmount reports a failure.
     p.refused(
         &["umount", "mnt"],
         1,
@@ -481,7 +481,7 @@ fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
 }
 
 /// A note of 500 bytes has no whole block, and data in the middle of a large file lies far from both ends: once both
-/// counted as nothing, and were gone without `--force`.
+/// counted as empty, and were lost without `--force`.
 #[test]
 fn mkfs_without_force_destroys_no_byte_that_is_not_zero() {
     use std::os::unix::fs::FileExt;
@@ -515,12 +515,12 @@ fn mkfs_without_force_destroys_no_byte_that_is_not_zero() {
     for args in [&["mkfs", "large"][..], &["mkfs", "--size", "32M", "large"]] {
         p.refused(args, 1, &["byte 30000000", "--force"]);
     }
-    // The last bytes are no whole block.
+    // The last bytes are not a whole block.
     large.set_len(0).unwrap();
     large.set_len((64 << 20) + 100).unwrap();
     large.write_all_at(b"x", (64 << 20) + 99).unwrap();
     p.refused(&["mkfs", "large"], 1, &["byte 67108963", "--force"]);
-    // What is known has a name.
+    // Known content has a name.
     let tar = Command::new("tar")
         .args(["-cf", "a.tar", "note"])
         .current_dir(p.dir.path())
@@ -528,12 +528,12 @@ fn mkfs_without_force_destroys_no_byte_that_is_not_zero() {
     if tar.is_ok_and(|status| status.success()) {
         p.refused(&["mkfs", "a.tar"], 1, &["a tar archive"]);
     }
-    // Zeros are nothing, written or not.
+    // Zeros do not count as content, written or not.
     fs::write(p.path("zeros"), vec![0; 8 << 20]).unwrap();
     p.ok(&["mkfs", "zeros"]);
     p.ok(&["fsck", "zeros"]);
 
-    // A disk on flash is looked at whole, too; what is there is never overwritten by 'ftl format' alone.
+    // A disk on flash is read whole, too; 'ftl format' alone never overwrites an existing one.
     p.ok(&["mkfs", "--size", "32M", "--on", "flash:flash"]);
     p.refused(
         &["mkfs", "--on", "flash", "flash"],
@@ -597,14 +597,13 @@ fn completions_and_help_are_printed() {
     assert_eq!(p.run(&["frobnicate"]).status.code(), Some(2));
 }
 
-/// Bytes that the host keeps for an image.
+/// Bytes that the host stores for an image.
 fn kept(p: &Place, name: &str) -> u64 {
     use std::os::unix::fs::MetadataExt;
     fs::metadata(p.path(name)).unwrap().blocks() * 512
 }
 
-/// Free space becomes holes in the image, and what lives stays: here the whole of an image that was
-/// filled with rubbish before.
+/// Free space becomes holes in the image, and live data stays: here the whole image was filled with rubbish before.
 #[test]
 fn trim_gives_free_space_back_and_nothing_else() {
     let p = Place::new();
@@ -653,7 +652,7 @@ fn trim_on_flash_forgets_what_was_deleted_and_keeps_what_lives() {
     p.ok(&["umount", "mnt"]);
 }
 
-/// A mount could not be trimmed: the image kept what was deleted until the volume was unmounted.
+/// Once, a mount could not be trimmed: the image kept deleted data until the volume was unmounted.
 #[test]
 fn a_mount_is_trimmed_by_this_program_and_by_fstrim() {
     let Some(p) = Place::mountable() else { return };
@@ -696,7 +695,7 @@ fn a_volume_grows_with_its_image_and_says_what_it_has() {
     assert_eq!(after["uuid"], before["uuid"]);
     assert_eq!(after["state"], "clean");
     p.ok(&["fsck", "img"]);
-    // To the size that the image has, which somebody made larger.
+    // To the size of the image, which somebody enlarged.
     let image = OpenOptions::new().write(true).open(p.path("img")).unwrap();
     image.set_len(400 << 20).unwrap();
     let said = p.ok(&["grow", "img"]);
@@ -757,7 +756,7 @@ fn corner_34_a_mounted_volume_does_not_grow() {
 }
 
 #[test]
-fn progress_is_told_where_it_is_asked_for_and_nowhere_else() {
+fn progress_is_shown_only_if_it_is_asked_for() {
     let p = Place::with_volume();
     for (args, word) in [
         (&["fsck", "img"][..], "checking inodes: "),

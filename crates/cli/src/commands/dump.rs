@@ -30,23 +30,23 @@ pub(crate) struct Args {
     /// Print it as one JSON object
     #[arg(long)]
     json: bool,
-    /// The log alone (in persistent memory there is none), with everything that its records say of each block
+    /// Show only the log (persistent memory has none), with all that its records say of each block
     #[arg(long)]
     log: bool,
     /// With --log: the logged bytes, too, in hexadecimal
     #[arg(long, requires = "log")]
     bytes: bool,
-    /// The superblock alone
+    /// Show only the superblock
     #[arg(long, conflicts_with_all = ["log", "bytes"])]
     superblock: bool,
-    /// One inode alone, by its number or its path from the root directory on (with a slash in
-    /// front): its fields, extents, tree nodes and extended attributes
+    /// Show only this inode, named by its number or its absolute path on the volume: its fields, extents, tree nodes
+    /// and extended attributes
     #[arg(long, value_name = "NUMBER|PATH", conflicts_with_all = ["log", "bytes", "superblock"])]
     inode: Option<Which>,
-    /// One directory alone, likewise: its index, its leaves and their entries
+    /// Show only this directory, named likewise: its index, its leaves and their entries
     #[arg(long, value_name = "NUMBER|PATH", conflicts_with_all = ["log", "bytes", "superblock", "inode"])]
     directory: Option<Which>,
-    /// One block, or page of persistent memory, alone: what it is, and its bytes
+    /// Show only this block, or page of persistent memory: its use and its bytes
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["log", "bytes", "superblock", "inode", "directory"])]
     block: Option<u64>,
     /// Image file, block device or DAX device
@@ -101,7 +101,7 @@ impl Which {
     }
 }
 
-/// Names and targets as they are shown: what is no text is escaped.
+/// Names and targets as they are shown, with escapes for bytes that are not text.
 fn name(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
@@ -178,11 +178,11 @@ struct Shown {
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     superblock: Option<Superblock>,
-    /// None, where a volume has no log.
+    /// None if the volume has no log.
     log: Option<log::Log>,
 }
 
-/// What the superblock says.
+/// Fields of the superblock.
 #[derive(Serialize)]
 struct Superblock {
     uuid: String,

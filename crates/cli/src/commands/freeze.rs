@@ -1,8 +1,8 @@
 //! `steadfast freeze` and `steadfast thaw`: hold the image of a mounted volume still, so that it can be copied.
 //!
-//! What was done before the freeze is in a copy, durable; the copy is as after a crash at that moment, and its first
-//! mount recovers it. A freeze ends by itself after its limit, because the process that asked for it may have died; a thaw
-//! that comes later reports that the copy may be torn. FIFREEZE does not reach a FUSE server: the kernel refuses it.
+//! A copy holds everything done before the freeze. It equals the image after a crash at that moment, and its first
+//! mount recovers it. A freeze ends at its limit, because the process that asked for it may have died; a later thaw
+//! reports that the copy may be torn. FIFREEZE does not reach a FUSE server: the kernel refuses it.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -20,14 +20,14 @@ use crate::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Limit of the freeze in seconds, 1 to 3600; the volume thaws by itself then
+    /// Time limit of the freeze in seconds, 1 to 3600; then the volume thaws by itself
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=FREEZE_SECONDS_MAX))]
     limit: u64,
     /// Any file or directory of the mounted volume
     #[arg(value_name = "DIR")]
     path: PathBuf,
-    /// Run this while it is frozen, then thaw it; it must not write to the volume
+    /// Command to run while the volume is frozen; then it thaws. The command must not write to the volume
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// Repair what is found (without it, nothing is written)
     #[arg(long, short = 'y', conflicts_with_all = ["no", "preen"])]
     repair: bool,
-    /// Write nothing, which is the default
+    /// Write nothing (the default)
     #[arg(short = 'n')]
     no: bool,
     /// As at boot: skip a volume that is clean, or that the next mount recovers from its log (unless -f is given);
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
     /// The key file of an encrypted volume on an object store (by default STEADFAST_KEY_FILE)
@@ -82,7 +82,7 @@ fn check(args: &Args) -> Result<Checked, Failure> {
     }
 }
 
-/// Whether a mount can use the volume as it is: it is clean, or its log can be replayed. Says so.
+/// Whether a mount can use the volume as it is: it is clean, or its log can be replayed. Prints the reason.
 fn needs_no_check(args: &Args) -> Result<bool, Failure> {
     let image = args.image.display();
     let device = volume::open_device_with_key(&args.image, Access::Look, args.key_file.as_deref())?;
@@ -135,7 +135,7 @@ fn show(args: &Args, checked: &Checked) -> Result<(), Failure> {
         (Verdict::Clean, _) => format!("{image}: clean: {held}"),
         (Verdict::Repaired, _) => format!("{image}: damage was found and repaired: {held}"),
         (Verdict::DamageLeft, false) if args.preen => format!(
-            "{image}: damaged, and content is concerned: run 'steadfast fsck --repair {image}' by hand"
+            "{image}: damaged, and a repair may change content: run 'steadfast fsck --repair {image}' by hand"
         ),
         (Verdict::DamageLeft, false) => {
             format!("{image}: damaged; run 'steadfast fsck --repair {image}' to repair it")

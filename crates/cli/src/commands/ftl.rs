@@ -23,14 +23,14 @@ const HISTORY: u64 = 20_000;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Make an image file with an empty disk in it, which a crash returns to its last flush
+    /// Make an image file with an empty disk, which a crash returns to its last flush
     #[command(visible_alias = "mkfs")]
     Format(FormatArgs),
     /// Show what an image file holds: the flash memory, the disk, and the wear
     Info(InfoArgs),
     /// Test the layer: random histories with power cuts and failures, in memory
     Stress(StressArgs),
-    /// Measure random writes in virtual time, beside layers that promise less
+    /// Measure random writes in virtual time, against layers that promise less
     Bench(BenchArgs),
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct FormatArgs {
     /// Size of the disk
     #[arg(long, value_parser = size::parse)]
     size: u64,
-    /// Most that may be written from one flush to the next
+    /// Maximum size of an epoch, the writes from one flush to the next
     #[arg(long, default_value = "8M", value_parser = size::parse)]
     epoch: u64,
-    /// Changes of the map to gather in flash from one checkpoint to the next, at least eight pages of them; the
-    /// less, the quicker a mount after a crash, and the more is written. Usually half of what the map takes
+    /// Size of the delta region: map changes that flash gathers from one checkpoint to the next, at least eight
+    /// pages. A smaller region makes a mount after a crash faster, and writes more. Usually half the size of the map
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     delta_region: Option<u64>,
-    /// Flash beside the disk's size, in percent of it; the more, the less is moved
+    /// Spare flash, in percent of the disk's size; more of it means that less data is moved
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u64).range(0..=1000))]
     spare: u64,
     /// Channels of the memory
@@ -61,7 +61,7 @@ pub(crate) struct FormatArgs {
     /// Bytes of a page, a multiple of 4K
     #[arg(long, default_value = "8K", value_parser = size::parse)]
     page_size: u64,
-    /// Replace a flash image that is there
+    /// Replace an existing flash image
     #[arg(long)]
     force: bool,
     /// The image file
@@ -82,10 +82,10 @@ pub(crate) struct StressArgs {
     /// Seed of the first histories; the same seed repeats a run
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Operations to do at least, over all configurations
+    /// Minimum number of operations, over all configurations
     #[arg(long, default_value_t = 1_000_000)]
     operations: u64,
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
     /// Print the result as JSON
@@ -95,20 +95,20 @@ pub(crate) struct StressArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
-    /// Writes from one flush to the next; several, separated by commas, are measured in turn
+    /// Number of writes from one flush to the next; several, separated by commas, are measured in turn
     #[arg(long, value_delimiter = ',', default_value = "1,16,256,2048",
           value_parser = clap::value_parser!(u64).range(1..=2048))]
     interval: Vec<u64>,
-    /// Size of the flash memory of the paper's kind: 4 channels of 4 dies, pages of 8 KiB
+    /// Size of the flash memory, which has the geometry of the paper: 4 channels of 4 dies, pages of 8 KiB
     #[arg(long, default_value = "1G", value_parser = size::parse)]
     size: u64,
     /// Writes to measure at each interval
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..))]
     writes: u64,
-    /// Seed of the random places
+    /// Seed of the random addresses
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
     /// Print the result as JSON
@@ -187,7 +187,7 @@ pub(crate) fn create(args: &FormatArgs) -> Result<(Disk<ImageStore>, Geometry), 
             ));
         }
         Ok(_) => {
-            // Only what is a flash image that is not in use is taken away, whatever is in it.
+            // Only a flash image that is not in use is removed, whatever its content.
             match Disk::open_read_only(image) {
                 Ok(_) | Err(DiskError::Layer(_)) => {}
                 Err(e) => return Err(failure(image, e)),
@@ -247,7 +247,7 @@ struct Shown {
 
 fn info(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let image = &args.image;
-    // As a mount finds it, in memory alone: the file is not changed.
+    // Opened as by a mount, but in memory alone: the file is not changed.
     let disk = Disk::open_read_only(image).map_err(|e| failure(image, e))?;
     let shown = disk.look(|layer| {
         let mapped: u64 = {
@@ -431,7 +431,7 @@ struct Row {
     interval: u64,
     layer: &'static str,
     megabytes_per_second: f64,
-    /// Against the layer without snapshots.
+    /// Ratio to the layer without snapshots.
     ratio_to_async: f64,
     flush_mean_ms: f64,
     flush_worst_ms: f64,
@@ -450,7 +450,7 @@ fn run_bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
         .map_err(|e| Failure::usage(format!("--size: {e}")))?;
     let most = bench::largest(&geometry, EPOCH)
         .map_err(|e| Failure::usage(format!("--size: {}", too_small(&e))))?;
-    // As full as in the paper: a disk of 4 GiB in 6 GiB.
+    // Filled as in the paper: a disk of 4 GiB in 6 GiB.
     let sectors = most.min(geometry.capacity() / SECTOR * 2 / 3);
     let layers = [
         ("async", Kind::Baseline(BaselineKind::Asynchronous)),
@@ -531,7 +531,7 @@ fn too_small(error: &TooSmall) -> String {
     }
 }
 
-/// What went wrong with an image, and what to do about it.
+/// The error of an image, with advice.
 pub(crate) fn failure(image: &Path, error: DiskError) -> Failure {
     let advice = match &error {
         DiskError::Image(ImageError::Io { source, .. })
@@ -548,7 +548,7 @@ pub(crate) fn failure(image: &Path, error: DiskError) -> Failure {
              a copy of the image, and do not format it"
         }
         DiskError::Layer(FtlError::NotFormatted) => {
-            "; 'steadfast ftl format --force' makes one, and forgets what is there"
+            "; 'steadfast ftl format --force' makes one, and destroys the content"
         }
         DiskError::Layer(FtlError::Corrupt { .. }) => {
             "; nothing was changed: keep a copy of the image before anything else is done with it"

@@ -1,8 +1,8 @@
-//! `steadfast grow`: makes a volume that is not mounted longer.
+//! `steadfast grow`: enlarges a volume that is not mounted.
 //!
-//! An image file is lengthened first, durably; then the volume takes what the image or the
-//! device has. The disk of a volume on an object store is made larger first, too, by a swap of `head`. Both steps can be cut and started again. Nothing is touched before everything that can be
-//! wrong has been looked at.
+//! An image file grows first, durably; so does the disk of a volume on an object store, by a swap of `head`. Then the
+//! volume takes the space of the image or device. Both steps can be cut and started again. All checks come before the
+//! first change.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ const BLOCK: u64 = BLOCK_SIZE as u64;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// New size of the image file, or of the volume on an object store, such as 2T; without it the volume takes the size that the
-    /// image or the block device has now
+    /// New size of the image file, or of the volume on an object store, such as 2T. Default: the size that the image
+    /// or the block device has now
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
     /// Print the result as JSON

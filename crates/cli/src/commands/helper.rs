@@ -28,7 +28,8 @@ const NAMES: [(&str, Role); 8] = [
 
 /// The name of a copy of the program in the directory of the links.
 const COPY: &str = "steadfast-helper";
-/// What marks a build directory: the tag of caches at its top, unless that was there before Cargo, and Cargo's lock beside the program.
+/// Marks of a build directory: the cache tag at its top, unless the directory was there before Cargo, and Cargo's
+/// lock beside the program.
 const OF_BUILDS: [&str; 2] = ["CACHEDIR.TAG", ".cargo-lock"];
 
 /// mount(8): wrong usage or permissions.
@@ -36,7 +37,7 @@ const USAGE: u8 = 1;
 /// mount(8): the mount failed.
 const FAILED: u8 = 32;
 
-/// What a helper does.
+/// Role of a helper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Mount,
@@ -78,7 +79,7 @@ pub(crate) fn run(role: Role, arguments: impl Iterator<Item = OsString>) -> Exit
     });
     match done {
         Ok(code) if code == ExitCode::SUCCESS => code,
-        // It has been said why.
+        // The reason is already printed.
         Ok(_) => FAILED.into(),
         Err(failure) => {
             failure.report();
@@ -130,7 +131,7 @@ fn words(options: &[String]) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// mount(8) leaves out what means its default, `dev` and `suid`: only root has them.
+/// mount(8) leaves out the defaults `dev` and `suid`: only root has them.
 pub(super) fn with_defaults(mut options: Vec<String>) -> Vec<String> {
     if rustix::process::geteuid().is_root() {
         options.insert(0, "dev,suid".to_owned());
@@ -169,7 +170,7 @@ fn do_unmount(call: &Call) -> Result<ExitCode, Failure> {
 /// `steadfast install-helper`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Remove them instead
+    /// Remove the links
     #[arg(long)]
     remove: bool,
     /// Directory for the links; mount(8), mkfs(8) and fsck(8) look in /sbin. A program in a build directory, or one that others
@@ -178,8 +179,7 @@ pub(crate) struct Args {
     dir: PathBuf,
 }
 
-/// Makes the links, or removes them. What is there under these names and is no such link
-/// is left alone.
+/// Makes the links, or removes them. A file under one of these names that is no such link is left alone.
 pub(crate) fn install(args: &Args) -> Result<ExitCode, Failure> {
     let program =
         std::env::current_exe().map_err(|e| Failure::new(format!("finding this program: {e}")))?;
@@ -228,17 +228,17 @@ pub(crate) fn install(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How the kernel is made to offer FUSE over io_uring, if it could and does not.
+/// Instructions for FUSE over io_uring, if the kernel has it and does not offer it.
 fn switch_on(offered: Option<bool>) -> Option<&'static str> {
     (offered == Some(false)).then_some(
-        "This kernel can pass requests over io_uring, which is quicker for several programs at a time, and is not told to. As root:
+        "This kernel can pass requests over io_uring, which is faster for several programs at a time, but this is disabled. To enable it, as root:
   echo 1 > /sys/module/fuse/parameters/enable_uring
 and for every boot 'fuse.enable_uring=1' on the kernel's command line, or, where fuse is a module:
   echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse.conf",
     )
 }
 
-/// Why a program must not be what mount(8) runs as root for years to come, if so.
+/// The reason why mount(8) must not run a program as root, if there is one.
 fn passing(program: &Path) -> Option<&'static str> {
     use std::os::unix::fs::MetadataExt;
     let built = |dir: &Path| OF_BUILDS.iter().any(|mark| dir.join(mark).exists());
@@ -246,7 +246,7 @@ fn passing(program: &Path) -> Option<&'static str> {
         return Some("lies in a build directory");
     }
     let me = rustix::process::geteuid().as_raw();
-    // A directory that all users may write to is as good as its files if they are protected by the sticky bit.
+    // In a directory that all users may write to, the sticky bit protects the files.
     let safe = |path: &Path| {
         std::fs::metadata(path).is_ok_and(|found| {
             [0, me].contains(&found.uid())

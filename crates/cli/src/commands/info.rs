@@ -18,7 +18,8 @@ pub(crate) struct Args {
     /// Print it as JSON
     #[arg(long)]
     json: bool,
-    /// Print what udev(7) keeps of a volume, as KEY=VALUE; reads the superblock alone, and locks nothing
+    /// Print the properties that udev(7) keeps of a volume, as KEY=VALUE; reads only the superblock, and locks
+    /// nothing
     #[arg(long, conflicts_with = "json")]
     udev: bool,
     /// The key file of an encrypted volume on an object store (by default STEADFAST_KEY_FILE)
@@ -45,17 +46,17 @@ struct Shown {
     log_bytes: u64,
     data_bytes: u64,
     free_bytes: u64,
-    /// Inodes that there is room for, and those that are free; none if inodes are made as they are needed.
+    /// Number of inodes that fit, and of free ones; None if inodes are made on demand.
     inodes: Option<u64>,
     free_inodes: Option<u64>,
     made_unix_seconds: i64,
     /// `mounted`, `failed` (and mounted), `in-use`, `clean`, `needs-recovery` or `damaged`.
     state: &'static str,
-    /// It can only be read: mounted so, or because it has failed. None if it is not mounted.
+    /// Whether it can only be read: mounted read-only, or failed. None if it is not mounted.
     read_only: Option<bool>,
-    /// Why nothing is written any more.
+    /// Failure after which nothing is written.
     failed: Option<String>,
-    /// The processes that have the image open alone.
+    /// Processes that hold the image open exclusively.
     held_by: Vec<Holder>,
     note: Option<String>,
 }
@@ -108,8 +109,8 @@ fn show(args: &Args, shown: &Shown) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The properties under which udev and systemd know a file system. A device that has only the copy of the superblock
-/// at its end holds something else by now.
+/// The properties by which udev and systemd know a file system. A device that has only the superblock copy at its end
+/// now holds something else.
 fn udev(image: &Path, key_file: Option<&Path>) -> Result<String, Failure> {
     let device = volume::open_device_with_key(image, Access::Peek, key_file)?;
     let identity = volume::identity(image, &device)?;
@@ -227,7 +228,7 @@ fn gather(
     })
 }
 
-/// Reads what the volume says of itself, and whether it is open for writing.
+/// Reads the summary of the volume, and whether it is open for writing.
 fn look(image: &Path, key_file: Option<&Path>) -> Result<(Summary, bool), Failure> {
     match volume::open_device_with_key(image, Access::Look, key_file) {
         Ok(device) => Ok((volume::summary(image, &device)?, false)),

@@ -1,5 +1,5 @@
-//! `steadfast man`: writes the manual: a page for each command, from its own help; and those
-//! that are written by hand, `mount.steadfast(8)` and `steadfast(7)`.
+//! `steadfast man`: writes the manual: a page for each command, from its own help, and the pages written by hand,
+//! `mount.steadfast(8)` and `steadfast(7)`.
 
 mod sections;
 
@@ -12,7 +12,7 @@ use clap_mangen::Man;
 use crate::failure::Failure;
 use crate::{mount_options, text};
 
-/// What stands behind the options of a page.
+/// References at the end of a page.
 const SEE_ALSO: &str = "steadfast(1), steadfast(7), mount.steadfast(8)";
 
 /// Pages that are written by hand.
@@ -24,10 +24,10 @@ pub(crate) const WRITTEN: [(&str, &str); 2] = [
     ("steadfast.7", include_str!("../../man/steadfast.7")),
 ];
 
-/// Where the options of mount.steadfast(8) go.
+/// Placeholder of the options in mount.steadfast(8).
 const OPTIONS: &str = ".\\\" OPTIONS\n";
 
-/// A page that was written by hand, with what is generated put in.
+/// A page written by hand, with the generated part inserted.
 fn whole(page: &str) -> String {
     page.replace(OPTIONS, &mount_options::manual())
 }
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// All pages by their names.
 fn pages() -> Result<Vec<(String, String)>, Failure> {
     let mut root = crate::Cli::command().disable_help_subcommand(true);
-    // A table in --help; a page of its own in the manual, which would make one paragraph of it.
+    // A table in --help; mount.steadfast(8) in the manual, where roff would make one paragraph of it.
     root = root.mut_subcommand("mount", |mount| {
         mount.mut_arg("options", |options| {
             options

@@ -1,8 +1,8 @@
 //! `steadfast metrics`: the counters of mounted volumes in the text format of Prometheus, once or over HTTP.
 //!
-//! The exporter is a process of its own: it finds the mounts anew for each scrape, and a mount whose server is gone is
-//! still there to say so (`steadfast_mount_up 0`). A mount that does not answer costs a scrape no more than its time
-//! limit. Servers over NFS export themselves (`serve nfs --metrics`), with the same families for their volumes.
+//! The exporter is a process of its own. It finds the mounts anew for each scrape, so a mount whose server is gone
+//! still has a sample (`steadfast_mount_up 0`). A mount that does not answer delays a scrape by its time limit at
+//! most. Servers over NFS export themselves (`serve nfs --metrics`), with the same families for their volumes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,9 +19,9 @@ use crate::commands::sync::mount_of;
 use crate::failure::{Failure, notice};
 use crate::text;
 
-/// How long a client may take to ask, and again to take its answer.
+/// Time limit of a client's request, and again of its answer.
 const CLIENT_TIME: Duration = Duration::from_secs(2);
-/// How long mounts may take to answer for one scrape.
+/// Time limit of the mounts for one scrape.
 const SCRAPE_TIME: Duration = Duration::from_secs(4);
 /// Longest request.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -59,16 +59,16 @@ const BYTES_WRITTEN_BACK: (&str, Kind, &str) = (
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Answer GET /metrics at this address of this host until a signal comes, such as 127.0.0.1:9050
+    /// Answer GET /metrics at this address of this host, such as 127.0.0.1:9050, until a signal comes
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Directories of mounted volumes [default: all Steadfast mounts, looked for anew each time]
+    /// Directories of mounted volumes [default: all Steadfast mounts, found anew each time]
     #[arg(value_name = "DIR")]
     dirs: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    // Names that are wrong are wrong at once.
+    // Wrong names fail at once.
     let chosen: Vec<MountEntry> =
         (args.dirs.iter().map(|dir| mount_of(dir))).collect::<Result<_, _>>()?;
     let wanted = move || match chosen.is_empty() {
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     text::print(&format!("metrics at http://{address}/metrics"))?;
     crate::commands::serve::tell_service_manager();
     for client in listener.incoming() {
-        // A client that sends or takes nothing loses its answer, and delays others no longer than its time.
+        // A client that sends or takes nothing loses its answer, and delays others by its time limit at most.
         if let Err(e) = client.and_then(|client| answer(&client, &wanted))
             && !matches!(
                 e.kind(),
@@ -103,19 +103,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The mounts of volumes; a disk that is served as a file is none.
+/// The mounts of volumes, without disks that are served as a file.
 fn mounts() -> Result<Vec<MountEntry>, Failure> {
     let mounts = mountinfo::mounts().map_err(|e| Failure::new(format!("list of mounts: {e}")))?;
     Ok(mounts.into_iter().filter(MountEntry::is_ours).collect())
 }
 
-/// What a mount said: counters, or why there are none.
+/// Counters of a mount; None if it gave none.
 type Said = Option<Vec<(String, u64)>>;
 
 /// The samples of all mounts.
 fn text_of(mounts: Vec<MountEntry>) -> String {
     let until = Instant::now() + SCRAPE_TIME;
-    // All are asked at once; one that hangs has a thread that waits, and counts as down.
+    // All are asked at once; one that hangs occupies its thread, and counts as down.
     let asked: Vec<(MountEntry, Receiver<Said>)> = mounts
         .into_iter()
         .map(|mount| {
@@ -126,14 +126,14 @@ fn text_of(mounts: Vec<MountEntry>) -> String {
                 .spawn(move || {
                     let _ = tell.send(stat::of_mount(&point).ok());
                 });
-            // Without a thread nothing is told.
+            // Without a thread nothing arrives.
             drop(spawned);
             (mount, told)
         })
         .collect();
     let mut text = Metrics::default();
     for (mount, told) in asked {
-        // One that has not answered in time has told nothing.
+        // A mount that has not answered in time has no counters.
         let left = until.saturating_duration_since(Instant::now());
         let said = told.recv_timeout(left).unwrap_or_default();
         add(&mut text, &mount, said);

@@ -1,7 +1,7 @@
 //! `steadfast mkfs`: makes a volume.
 //!
-//! Nothing is touched before everything that can be wrong has been checked. What is on
-//! the image already (`content`) is only overwritten with `--force`; an image in use never is.
+//! All checks come before the first change. Content that is on the image (`content`) is overwritten only with
+//! `--force`; an image in use never is.
 
 mod memory;
 mod store;
@@ -32,13 +32,12 @@ pub(crate) fn contract_parser() -> impl TypedValueParser<Value = Contract> {
         .try_map(|name| Contract::from_name(&name).ok_or("no such contract"))
 }
 
-/// A disk on flash takes as much from one flush to the next as a volume's log would hold: this part of
-/// its size, within these bounds.
+/// The epoch of a disk on flash has the size of a volume's log: this part of the disk, within these bounds.
 const EPOCH_SHARE: u64 = 64;
 const EPOCH_MIN: u64 = 8 << 20;
 const EPOCH_MAX: u64 = 64 << 20;
 
-/// What kind of medium the volume is made for.
+/// Kind of medium of a new volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// An image file or a block device
@@ -67,26 +66,27 @@ pub(crate) struct Args {
     /// A name for the volume, at most 64 bytes
     #[arg(long, short = 'L', default_value = "")]
     label: String,
-    /// Size of the log (by default a sixteenth of the volume, at most 64 MiB). On flash there is none,
-    /// and this is the most that the disk takes from one flush to the next, 8M at least
+    /// Size of the log (default: a sixteenth of the volume, at most 64 MiB). Flash has no log: there this is the
+    /// maximum size of an epoch, the writes from one flush to the next, at least 8M
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_size: Option<u64>,
-    /// In persistent memory: bytes of the volume for each inode (16K by default); fewer make room for more files
+    /// In persistent memory: bytes of the volume for each inode (default: 16K); fewer bytes make room for more files
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     bytes_per_inode: Option<u64>,
-    /// Overwrite what is there. Without it, a file must be empty or hold nothing but zeros; of a block device the first
-    /// and last MiB and 4096 places between them
+    /// Overwrite existing content. Without it, a file must be empty or hold only zeros; so must the first and last
+    /// MiB of a block device, and 4096 places between them
     #[arg(long, short = 'f')]
     force: bool,
     /// On an object store: when a flush is durable. 'store': when the store has acknowledged it
     #[arg(long, value_enum, value_name = "WHERE", default_value = "store")]
     flush: store::Flush,
-    /// On an object store: the address of a server that speaks its protocol (by default AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)
+    /// On an object store: the address of a server that speaks its protocol (by default AWS_ENDPOINT_URL,
+    /// AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     #[command(flatten)]
     coding: store::Coding,
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
     /// Image file or block device, or the URL of a volume on an object store
@@ -94,7 +94,7 @@ pub(crate) struct Args {
     image: Option<PathBuf>,
 }
 
-/// A kind of medium, and perhaps the image.
+/// Kind of medium, perhaps with the image.
 #[derive(Clone, Debug)]
 pub(crate) struct On {
     kind: Kind,
@@ -138,7 +138,7 @@ impl TypedValueParser for OnParser {
 }
 
 impl Args {
-    /// The image, which is named once.
+    /// The image, which must be named once.
     fn image(&self) -> Result<&Path, Failure> {
         match (&self.on.image, &self.image) {
             (Some(image), None) | (None, Some(image)) => Ok(image),
@@ -304,9 +304,7 @@ fn open_flash(
     }
     let Some(size) = args.size else {
         let why = match there {
-            true => {
-                "has another bound from one flush to the next; give --size, too, to make the disk again"
-            }
+            true => "has another epoch size; give --size, too, to make the disk again",
             false => "does not exist; give --size to make it",
         };
         return Err(Failure::at(image, why));
@@ -318,7 +316,7 @@ fn open_flash(
     let epoch = args
         .log_size
         .unwrap_or((size / EPOCH_SHARE).clamp(EPOCH_MIN, EPOCH_MAX));
-    // What is there was looked at, and may be overwritten.
+    // The existing content was checked, and may be overwritten.
     let disk = FormatArgs::usual(size, epoch, there, image.to_owned());
     Ok(volume::Device::Block(Arc::new(ftl::create(&disk)?.0)))
 }
@@ -331,7 +329,7 @@ fn may_overwrite(args: &Args, image: &Path, device: &volume::Device) -> Result<(
             let meter = Meter::new(args.progress);
             let mut show = |done, total| meter.show("looking for data", done, total);
             let held = match args.on.kind {
-                // The file has the page cache's view, whole to its last byte; the device ends with a whole block.
+                // The page cache has a file whole, to its last byte; the device ends with a whole block.
                 Kind::Block | Kind::Pm | Kind::Store => {
                     content::held_by_file(image, &mut show).map_err(|e| Failure::at(image, e))
                 }

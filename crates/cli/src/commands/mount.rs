@@ -1,9 +1,8 @@
 //! `steadfast mount`: mounts a volume, in the background unless asked otherwise.
 //!
-//! In the background are two processes, both this program run anew (no fork, so no half of a threaded
-//! process): one that stays beside the server (`watch`), and the server. The server tells through a pipe
-//! on its standard output when the mount answers, and until then reports errors on the standard error
-//! that it shares with this process.
+//! A background mount has two processes. Both are this program run anew, because a fork would copy half of a threaded
+//! process: the watcher (`watch`) and the server. The server writes to a pipe on its standard output when the mount
+//! answers. Until then it reports errors on the standard error that it shares with this process.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -23,13 +22,13 @@ pub(crate) struct Args {
     /// Serve the mount in this process until it is unmounted
     #[arg(long)]
     foreground: bool,
-    /// Internal: this process starts the background server and stays beside it
+    /// Internal: this process starts the background server and watches it
     #[arg(long, hide = true, conflicts_with = "foreground")]
     background: bool,
     /// Internal: this process is the background server
     #[arg(long, hide = true, conflicts_with_all = ["foreground", "background"])]
     served: bool,
-    /// Messages of the server go to the system's log from the beginning, as mount(8) has it
+    /// Messages of the server go to the system's log from the beginning, as for mount(8)
     #[arg(skip)]
     quiet: bool,
     /// Image file or block device; LABEL=NAME or UUID=NUMBER of a volume on a block device; or the URL of a volume on an object
@@ -53,7 +52,7 @@ impl Args {
         }
     }
 
-    /// The same; what is to be said of a volume that is mounted goes to the system's log.
+    /// The same; messages about a mounted volume go to the system's log.
     pub(crate) fn quiet(self) -> Args {
         Args {
             quiet: true,
@@ -114,7 +113,7 @@ fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
             false => notice(&line),
         }
     }
-    // It closed its end without being ready: it has failed, and has said why.
+    // The pipe closed before the ready line: the server has failed, and has reported it.
     let status = server
         .wait()
         .map_err(|e| Failure::new(format!("waiting for the server: {e}")))?;

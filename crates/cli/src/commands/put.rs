@@ -1,8 +1,8 @@
 //! `steadfast put`: replaces a file with standard input, on any file system, so that a crash
 //! leaves the old content or the new one.
 //!
-//! A signal leaves the file as it was, and no temporary file; one that comes
-//! while the new content is being put in place waits until that is done.
+//! A signal leaves the file as it was, and no temporary file; while the new content is put in place, the signal
+//! waits.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Replace nothing; remove the temporary files that earlier writers of FILE left when the power failed
     #[arg(long)]
     recover: bool,
-    /// File to replace, or to make, with what standard input holds
+    /// File to replace or make, with the content of standard input
     file: PathBuf,
 }
 
@@ -84,7 +84,7 @@ fn lock(pending: &Pending) -> MutexGuard<'_, Option<Replacement>> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a signal remove the temporary file before it ends this process.
+/// Makes a signal remove the temporary file before it ends this process.
 fn give_up_at_signals(pending: Pending) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])
         .map_err(|e| Failure::new(format!("catching signals: {e}")))?;

@@ -1,7 +1,6 @@
-//! `mount -o remount`, for the helper: what the kernel alone decides can change while a volume is
-//! mounted, that is `ro`, `rw` and whether devices, set-id bits and programs work. mount(8) gives
-//! the words for all of it, with those of the mount and of fstab(5) among them; what means its
-//! default (`dev`, `suid`, `exec`) it leaves out. What the server was started with stays,
+//! `mount -o remount`, for the helper: changes what the kernel alone decides while a volume is mounted, that is `ro`,
+//! `rw` and whether devices, set-id bits and programs work. mount(8) passes all words, also those of the mount and of
+//! fstab(5), but leaves out its defaults (`dev`, `suid`, `exec`). The settings that the server was started with stay,
 //! whatever the words say.
 //!
 //! Before a mount becomes read-only, everything on it is made durable. A server that was
@@ -20,7 +19,7 @@ use crate::commands::{helper, mount, sync, umount};
 use crate::failure::Failure;
 use crate::mount_options;
 
-/// What the kernel shows of a FUSE mount beside the words that people write.
+/// Words that the kernel shows of a FUSE mount, beside those of users.
 const OF_THE_KERNEL: [&str; 7] = [
     "user_id",
     "group_id",
@@ -126,8 +125,7 @@ fn flags_of(shown: StatVfsMountFlags) -> MountFlags {
     set.fold(MountFlags::empty(), |all, (_, flag)| all | *flag)
 }
 
-/// The flags that the words stand for; of two that contradict each other, the later holds.
-/// Access times stay as they are.
+/// The flags that the words set; of two that contradict each other, the later holds. Access times stay as they are.
 fn apply(before: MountFlags, words: &[String]) -> MountFlags {
     let stays = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::SYNCHRONOUS;
     let mut flags = before & stays;

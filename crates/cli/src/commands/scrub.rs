@@ -1,6 +1,6 @@
-//! `steadfast scrub`: looks at everything on the medium of a volume, mounted or not.
+//! `steadfast scrub`: reads the medium of a volume, mounted or not, and compares its checksums.
 //!
-//! On a mount the server looks, piece by piece, beside everything else; nothing is kept between two pieces, so the
+//! On a mount the server scrubs, piece by piece, beside its other work; it keeps no state between two pieces, so the
 //! command can be interrupted at any time.
 //!
 //! Exit codes: 0 nothing wrong, 4 damage was found, 8 could not run.
@@ -26,13 +26,13 @@ const PIECE_BLOCKS: u64 = 1024;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Read the content of files, too: it has no checksums, but the medium may fail to give it back
+    /// Read the content of files, too: it has no checksums, but the medium may fail to return it
     #[arg(long)]
     data: bool,
     /// Limit of the reading rate in bytes per second, such as 100M
     #[arg(long, value_name = "SIZE")]
     rate: Option<String>,
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
     /// Print the result as JSON
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     image: PathBuf,
 }
 
-/// What all pieces came to.
+/// Sum over all pieces.
 #[derive(Default)]
 struct Sum {
     metadata_blocks: u64,
@@ -68,7 +68,7 @@ fn scrub(args: &Args) -> Result<Sum, Failure> {
     let rate = args.rate.as_deref().map(size::parse).transpose();
     let rate = rate.map_err(|e| Failure::usage(format!("--rate: {e}")))?;
     if rate == Some(0) {
-        return Err(Failure::usage("--rate: nothing is never enough"));
+        return Err(Failure::usage("--rate: must be more than 0"));
     }
     let image = &args.image;
     if image.is_dir() {
@@ -110,7 +110,7 @@ fn pieces(
         match found.next {
             None => return Ok(sum),
             Some(next) if next <= at => {
-                return Err(Failure::at(&args.image, "the scrub does not go on"));
+                return Err(Failure::at(&args.image, "the scrub makes no progress"));
             }
             Some(next) => at = next,
         }

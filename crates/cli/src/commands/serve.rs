@@ -1,9 +1,8 @@
-//! The server behind a mount: opens the volume, mounts it, serves it, and closes it
-//! cleanly when it is unmounted, by whomever, or when a signal asks for it.
+//! The server of a mount: opens the volume, mounts it, serves it, and closes it cleanly when it is unmounted or a
+//! signal asks for the end.
 //!
-//! Invariants: the volume is closed (everything durable, the image unlocked) after the
-//! last request and before this process ends; after a request that panicked, nothing of
-//! what is in memory is committed: the next mount recovers.
+//! Invariants: the volume is closed (everything durable, the image unlocked) after the last request and before this
+//! process ends; after a panic in a request, nothing in memory is committed: the next mount recovers.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -24,15 +23,15 @@ use crate::mount_options::Options;
 use crate::volume::{self, Access, Volume};
 use crate::{host_space, limits};
 
-/// What the background server says when the mount answers.
+/// Line that the background server prints when the mount answers.
 pub(crate) const READY: &str = "ready";
 
-/// How long programs that still use the mount may go on after a signal.
+/// Time that programs still using the mount have after a signal.
 const GRACE: Duration = Duration::from_secs(5);
-/// What ends serving.
+/// Causes of the end of serving.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A signal asked for it.
+    /// A signal asks for it.
     Signal,
     /// The mount is gone.
     Gone,
@@ -48,7 +47,7 @@ pub(crate) fn run(
         notice(&message);
     }
     let log = options.log.as_deref().map(append_to).transpose()?;
-    // Cheap checks first: nothing is opened for a mount point that cannot be used.
+    // Cheap checks come first: nothing is opened for a mount point that cannot be used.
     let dir = steadfast_fuse::check_mount_point(dir, options.mount.over)
         .map_err(|e| Failure::new(e.to_string()))?;
     let image = volume::canonical(image)?;
@@ -100,7 +99,7 @@ pub(crate) fn run(
         let kernel = session.invalidator();
         let first = kernel.clone();
         replica.on_replace(move || kernel.invalidate());
-        // A state may have been replaced before the hook was there.
+        // A state may have been replaced before the hook was set.
         first.invalidate();
     }
     note_for_umount(&image, session.mount_point());
@@ -133,7 +132,7 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.read_only |= volume.read_only();
     fuse.write_back = volume.allows_write_back() && !fuse.read_only;
     if volume.replica().is_some() {
-        // The kernel does not know what others change.
+        // The kernel does not know of changes by others.
         (fuse.entry_timeout, fuse.attr_timeout) = (Duration::ZERO, Duration::ZERO);
     }
     fuse.log = Some(logger(image));
@@ -141,9 +140,8 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     steadfast_fuse::mount(volume.file_system(), dir, &fuse).map_err(|e| Failure::new(e.to_string()))
 }
 
-/// Opens a log. One that is made here is its owner's alone: its lines name files.
-/// umount(8) asks the kernel what is mounted at a directory, hears "fuse", and does not find our helper, which waits until the
-/// image is closed, unless mount(8) has left it a note. Where that fails, umount(8) works but does not wait.
+/// umount(8) asks the kernel what is mounted at a directory, hears "fuse", and does not find our helper, which waits
+/// until the image is closed, unless mount(8) has left it a note. If that fails, umount(8) works but does not wait.
 fn note_for_umount(image: &Path, dir: &Path) {
     if !rustix::process::geteuid().is_root() || !Path::new("/sbin/umount.steadfast").exists() {
         return;
@@ -165,6 +163,7 @@ fn note_for_umount(image: &Path, dir: &Path) {
         .status();
 }
 
+/// Opens a log. Only its owner can read a new one: its lines name files.
 fn append_to(path: &Path) -> Result<File, Failure> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
@@ -172,7 +171,7 @@ fn append_to(path: &Path) -> Result<File, Failure> {
     opened.map_err(|e| Failure::at(path, e))
 }
 
-/// Writes a line for each request; what cannot be written is left out.
+/// Writes a line for each request; drops lines that cannot be written.
 fn tracer(path: &Path) -> Result<steadfast_fuse::LogHook, Failure> {
     let file = append_to(path)?;
     Ok(Arc::new(move |line: &str| {
@@ -180,7 +179,7 @@ fn tracer(path: &Path) -> Result<steadfast_fuse::LogHook, Failure> {
     }))
 }
 
-/// Writes messages of the server, each different one once in a row.
+/// Writes messages of the server, but none twice in a row.
 pub(crate) fn logger(image: &Path) -> steadfast_fuse::LogHook {
     let image = image.display().to_string();
     let last = std::sync::Mutex::new(String::new());
@@ -195,7 +194,7 @@ pub(crate) fn logger(image: &Path) -> steadfast_fuse::LogHook {
     })
 }
 
-/// Tells that the mount answers. A background server then lets go of its starter.
+/// Reports that the mount answers. A background server then detaches from its starter.
 fn announce(
     image: &Path,
     session: &Session,
@@ -219,14 +218,14 @@ fn announce(
     }
     writeln!(out, "{READY}")?;
     out.flush()?;
-    // What stands beside the server reads its messages from there.
+    // The watcher reads the server's messages from there.
     let messages = rustix::io::dup(std::io::stdin())?;
     let_go(Some(log.map_or(messages, OwnedFd::from)))?;
     let nothing = File::open("/dev/null")?;
     Ok(rustix::stdio::dup2_stdin(&nothing)?)
 }
 
-/// Leaves the terminal, the starter's pipes and its directory; messages go to `log`.
+/// Detaches from the terminal, the starter's pipes and its directory; messages go to `log`.
 pub(crate) fn let_go(log: Option<OwnedFd>) -> std::io::Result<()> {
     let nothing = OpenOptions::new()
         .read(true)
@@ -240,7 +239,7 @@ pub(crate) fn let_go(log: Option<OwnedFd>) -> std::io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Tells systemd (`Type=notify`), if it has started this, that the mount answers.
+/// Notifies systemd (`Type=notify`), if it has started this process, that the mount answers.
 pub(crate) fn tell_service_manager() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::ffi::OsStrExt;
@@ -285,7 +284,7 @@ pub(crate) fn serve(session: Session, tell: Sender<Event>, told: &Receiver<Event
         });
     match watching.is_ok().then(|| told.recv()) {
         Some(Ok(Event::Signal)) => session.shutdown(GRACE),
-        // Without a thread to watch, signals are heard of when the mount is gone.
+        // Without a watching thread, a signal takes effect only when the mount is gone.
         Some(Ok(Event::Gone) | Err(_)) | None => session.join(),
     }
 }

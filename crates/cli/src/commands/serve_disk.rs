@@ -1,9 +1,9 @@
-//! `steadfast serve disk`: serves the disk in a flash image, or that of a volume on an object store, until a signal asks for the end: over
-//! NBD, by nbdkit with our plugin in it; or as a file in a directory of its own, through FUSE.
+//! `steadfast serve disk`: serves the disk in a flash image, or that of a volume on an object store, until a signal
+//! asks for the end: over NBD, by nbdkit with our plugin in it; or as a file in a directory of its own, through FUSE.
 //!
-//! Invariants: the image is open in one process alone, nbdkit or this one; when a signal has asked for
-//! the end, or the directory was unmounted, the disk is flushed and closed before this process ends,
-//! and the exit code says whether it was. nbdkit ends with this process, however that comes about.
+//! Invariants: only one process has the image open, nbdkit or this one; when a signal asks for the end, or the
+//! directory is unmounted, the disk is flushed and closed before this process ends, and the exit code says whether it
+//! was. nbdkit ends with this process, however this one ends.
 
 mod nbd;
 mod store;
@@ -26,14 +26,14 @@ use crate::commands::serve::{catch_signals, logger, serve, tell_service_manager}
 use crate::failure::{Failure, notice};
 use crate::{size, text};
 
-/// How long an image may be in use yet, by a server that was killed just now.
+/// Time to wait for an image that a server killed just now may still hold.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The explanation after the options, for `--help` and the manual.
 const HELP: &str = "\
-Over NBD, every client and every virtual machine has a disk of 4 KiB blocks that takes requests of any bytes. A flush, of \
-whichever client, makes durable everything that was answered before it; a write with FUA is followed by a flush of the whole disk.
+Over NBD, every client and every virtual machine has a disk of 4 KiB blocks that takes requests of any bytes. A flush by \
+any client makes everything durable that was answered before it; a write with FUA is followed by a flush of the whole disk.
 
 A crash returns the disk to its last flush. The writes between two flushes form an epoch, whose size 'steadfast ftl format \
 --epoch' sets. Clients know nothing of epochs, so by default (--epoch-full flush) the disk flushes before a write that does not \
@@ -45,7 +45,7 @@ With --fuse DIR, the disk is the file 'disk' in that directory: losetup makes a 
 hole is a trim. Only the user who mounts it may use it.
 
 The disk of a volume on an object store is served the same ways; it flushes by itself when 256 MiB were written without a flush. With \
--o cache=FILE,flush=cache a flush is durable on the cache device first; with -o cache=FILE alone, what was read stays there.
+-o cache=FILE,flush=cache a flush is durable on the cache device first; with -o cache=FILE alone, the cache keeps what was read.
 
 NBD has no passwords. On an address that others can reach, use TLS; nbdkit takes -- --tls=require --tls-certificates=DIR.";
 
@@ -88,8 +88,8 @@ pub(crate) struct Args {
     #[cfg(feature = "trial")]
     #[command(flatten)]
     trial: TrialArgs,
-    /// For a volume on an object store, as of 'steadfast mount': take_over, store_timeout, endpoint, key_file, cache, flush, lag,
-    /// lag_size, cache_size, discard_cache
+    /// Options of a volume on an object store, as for 'steadfast mount': take_over, store_timeout, endpoint,
+    /// key_file, cache, flush, lag, lag_size, cache_size, discard_cache
     #[arg(short = 'o', value_name = "OPTION,...")]
     options: Vec<String>,
     /// Flash image, made by 'steadfast ftl format'; or the URL of a volume on an object store
@@ -103,7 +103,7 @@ pub(crate) struct Args {
 #[cfg(feature = "trial")]
 #[derive(Debug, clap::Args)]
 struct TrialArgs {
-    /// Record what clients were told
+    /// Record the answers to clients
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Cut the power of the flash memory on SIGUSR1
@@ -112,12 +112,12 @@ struct TrialArgs {
     /// Plant a fault
     #[arg(long, value_name = "FAULT")]
     fault: Option<steadfast_disk::Fault>,
-    /// Serve nothing, and say whether the image holds what a record promises
+    /// Serve nothing; print whether the image holds what a record promises
     #[arg(long, value_name = "RECORD")]
     judge: Option<PathBuf>,
 }
 
-/// What is served where.
+/// The served disk and its addresses.
 #[derive(Serialize)]
 struct Announced {
     image: PathBuf,
@@ -188,7 +188,7 @@ fn judge(record: &Path, image: &Path) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// Where clients come.
+/// The address for clients.
 fn place(args: &Args) -> Result<nbd::Place, Failure> {
     match (&args.socket, args.listen) {
         (Some(path), _) => nbd::Place::socket(path),
@@ -201,7 +201,7 @@ fn place(args: &Args) -> Result<nbd::Place, Failure> {
 }
 
 fn run_nbd(args: &Args, image: &Path, settings: Settings) -> Result<ExitCode, Failure> {
-    // Looked at here, so that what is wrong with it is said in our words, before nbdkit starts.
+    // Opened here, so that an error is reported in our words, before nbdkit starts.
     let disk = patiently(image, || Disk::open_read_only(image))?;
     let announced = |place: &nbd::Place| Announced {
         image: args.image.clone(),
@@ -283,7 +283,7 @@ fn serve_fuse(
     told_all.map(|()| ExitCode::SUCCESS)
 }
 
-/// Opens an image, which a server that was killed just now may have yet.
+/// Opens an image, which a server killed just now may still hold.
 fn patiently<T>(image: &Path, open: impl Fn() -> Result<T, DiskError>) -> Result<T, Failure> {
     let begun = Instant::now();
     loop {
@@ -296,7 +296,7 @@ fn patiently<T>(image: &Path, open: impl Fn() -> Result<T, DiskError>) -> Result
     }
 }
 
-/// The last flush. After a request that panicked nothing is committed.
+/// The last flush. After a panic in a request nothing is committed.
 fn close(image: &Path, served: &ServedDisk, ended: &Ended) -> Result<(), Failure> {
     if let Ended::Failed(said) = ended {
         let why = format!(
@@ -331,7 +331,7 @@ fn absent(image: &Path) -> Failure {
     )
 }
 
-/// What went wrong with an image, and what to do about it.
+/// The error of an image, with advice.
 fn failure(image: &Path, error: DiskError) -> Failure {
     match &error {
         DiskError::Image(ImageError::NotAnImage { .. }) => Failure::new(format!(
@@ -341,7 +341,7 @@ fn failure(image: &Path, error: DiskError) -> Failure {
     }
 }
 
-/// Says that clients can come, and how.
+/// Reports that clients can connect, and how.
 fn announce(announced: &Announced, json: bool, clients: &[String]) -> Result<(), Failure> {
     if json {
         text::print_json_line(announced)?;

@@ -1,9 +1,8 @@
 //! `steadfast serve nfs`: serves volumes over NFS version 3 until a signal asks for the end.
 //!
 //! Invariants: the volumes are closed (everything durable, the images unlocked) after the last
-//! call and before this process ends; after a call that panicked, nothing of what is in memory is
-//! committed: the next mount recovers. SIGHUP reads exports and certificates again: what cannot be
-//! read leaves what is served as it is.
+//! call and before this process ends; after a panic in a call, nothing in memory is committed: the next mount
+//! recovers. SIGHUP reads exports and certificates again; those that cannot be read stay as they are.
 
 mod clients;
 mod config;
@@ -36,12 +35,12 @@ use config::{CommandLine, Plan};
 use failover::{Failover, Guard, Leases};
 use volumes::Opened;
 
-/// Connections where the system allows as many descriptors.
+/// Connections, if the system allows as many descriptors.
 const CONNECTIONS_MAX: u64 = 16_384;
-/// Descriptors that are no connections.
+/// Descriptors other than connections.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// The file behind `--config`, for `--help` and the manual.
+/// The explanation of the file for `--config`, for `--help` and the manual.
 const CONFIG_HELP: &str = "\
 A file for --config; all but 'image' may be left out:
 
@@ -90,18 +89,18 @@ itself, handles of other exports and of directories that were moved out are refu
 clients that have its handle.
 
 Names of hosts are looked up when the file is read: your DNS then decides which address may use the
-export. Signal SIGHUP reads file and certificates again, and keeps what is served if they cannot be read; clients of exports that stay
+export. Signal SIGHUP reads file and certificates again; if they cannot be read, the exports stay. Clients of exports that stay
 notice nothing, handles of an export that is gone are stale. Options of the server, and write access to an image that was served
-for reading only, take a new start.
+read-only, need a restart.
 
 Two servers with --standby, each the other's --peer, serve volumes on an object store in turn: one serves, the other waits until
-it is gone. The one that waits listens at its --heartbeat alone. A server that another one has taken its volumes from answers nothing
-any more, and ends with exit code 5.
+it is gone. The waiting server listens at its --heartbeat alone. A server whose volumes another one took over answers no more
+calls, and ends with exit code 5.
 
-What is answered is durable, but for unstable writes, which clients commit
-themselves. With a certificate, clients may use TLS (mount -o xprtsec=tls); what an export's xprtsec leaves out is
-refused. The MOUNT program answers in plain, as Linux's clients ask it. NFS believes what a client says of its users: name only networks that you trust, and leave ports
-below 1024 to root there (no --insecure).";
+An answered call is durable, except an unstable write, which clients commit themselves. With a certificate, clients may use TLS
+(mount -o xprtsec=tls); a protection that an export's xprtsec leaves out is refused. The MOUNT program answers in plain text, as
+Linux's clients ask it. NFS trusts what a client says of its users: name only networks that you trust, and leave ports below 1024
+to root there (no --insecure).";
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = CONFIG_HELP)]
@@ -113,8 +112,8 @@ pub(crate) struct Args {
     settings: config::Settings,
     #[command(flatten)]
     export: config::ExportOptions,
-    /// Image files or block devices, each with the path that clients mount [default: /], and the directory of the volume that they
-    /// see there and cannot leave [default: /, all of it]
+    /// Image files or block devices, each with the path that clients mount [default: /], and the directory of the
+    /// volume that they see there and cannot leave [default: /, all of it]
     #[arg(value_name = "IMAGE[:/PATH[:/DIRECTORY]]")]
     images: Vec<String>,
 }
@@ -130,7 +129,7 @@ impl Args {
     }
 }
 
-/// What the main thread is told.
+/// Events for the main thread.
 enum Event {
     /// A signal asks for the end.
     Stop,
@@ -138,7 +137,7 @@ enum Event {
     Reload,
     /// The server has ended.
     Ended,
-    /// A volume is lost: nothing may be answered any more.
+    /// A volume is lost: no more calls may be answered.
     Lost(Failed),
 }
 
@@ -177,14 +176,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "a call failed inside the server ({said}); the volumes were not closed, the next mount recovers them"
         ))),
         Err(failure) => {
-            // What made the start fail is what is reported.
+            // The report is about the cause of the failed start.
             let _ = opened.close();
             Err(failure)
         }
     }
 }
 
-/// How serving ended.
+/// Ends of serving.
 enum End {
     Server(Ended),
     /// A volume was lost.
@@ -217,7 +216,7 @@ fn catch_signals() -> Result<Caught, Failure> {
     Ok((events, tell, handle))
 }
 
-/// As many descriptors as the system allows, and how many connections that makes.
+/// Raises the limit of descriptors to what the system allows; returns the number of connections that fit.
 fn connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit {
@@ -332,10 +331,10 @@ fn serve(
     Ok(lost.map_or(End::Server(ended), End::Lost))
 }
 
-/// What a reload needs.
+/// Inputs of a reload.
 struct Reload<'a> {
     args: &'a Args,
-    /// Of the start.
+    /// Settings of the start.
     settings: config::Settings,
     tls: Option<Tls>,
     reloader: Reloader,
@@ -345,7 +344,7 @@ struct Reload<'a> {
 }
 
 impl Reload<'_> {
-    /// Reads certificates and exports again. What fails leaves all as it was, and is tried again by the next signal.
+    /// Reads certificates and exports again. A part that fails stays as it was, and the next signal tries again.
     fn run(&self, opened: &mut Opened) {
         if let Some(Err(e)) = self.tls.as_ref().map(Tls::reread) {
             notice(&format!("reload: the certificates stay as they were: {e}"));
@@ -364,7 +363,7 @@ impl Reload<'_> {
         }
     }
 
-    /// Serves what the file says now. Returns the number of exports.
+    /// Serves the exports that the file has now. Returns their number.
     fn exports(&self, opened: &mut Opened) -> Result<usize, Failure> {
         let plan = Plan::again(&self.args.asked())?;
         if plan.settings != self.settings {
@@ -404,7 +403,7 @@ impl Reload<'_> {
     }
 }
 
-/// Where the counters are found by default.
+/// Default path of the control socket.
 fn default_control(port: u16) -> PathBuf {
     let root = rustix::process::geteuid().is_root();
     let dir = match std::env::var_os("XDG_RUNTIME_DIR") {
@@ -436,7 +435,7 @@ fn offer_counters(plan: &Plan, server: &Server, port: u16) -> Result<Admin, Fail
             }
         };
     };
-    // Which of the two failed is found out by leaving one out.
+    // Leaving one out shows which of the two failed.
     Admin::start(counters(), Some(path), metrics).map_err(|e| {
         match Admin::start(counters(), None, metrics) {
             Ok(_) => Failure::at(path, format!("offering counters: {e}")),
@@ -445,7 +444,7 @@ fn offer_counters(plan: &Plan, server: &Server, port: u16) -> Result<Admin, Fail
     })
 }
 
-/// Says that clients can come, and how.
+/// Reports that clients can connect, and how.
 fn announce(plan: &Plan, server: &Server, addresses: &[SocketAddr]) -> Result<(), Failure> {
     for note in server.notes() {
         notice(note);
@@ -468,7 +467,7 @@ fn announce(plan: &Plan, server: &Server, addresses: &[SocketAddr]) -> Result<()
     Ok(())
 }
 
-/// What a Linux client types to mount an export.
+/// The command with which a Linux client mounts an export.
 fn mount_command(plan: &Plan, export: &Export, address: SocketAddr) -> String {
     let host = match address.ip() {
         ip if ip.is_unspecified() => "HOST".to_owned(),

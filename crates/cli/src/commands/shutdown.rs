@@ -23,7 +23,7 @@ enum Flush {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What is made durable before access ends
+    /// What to make durable before access ends
     #[arg(long, alias = "first", value_enum, default_value = "all")]
     flush: Flush,
     /// Any file or directory of the mounted volume

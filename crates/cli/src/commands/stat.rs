@@ -15,14 +15,14 @@ use crate::{size, text};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print it as JSON (with --watch, one object by line)
+    /// Print it as JSON (with --watch, one object per line)
     #[arg(long)]
     json: bool,
     /// Print the changes every SECONDS [default: 1], until interrupted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=86400))]
     watch: Option<u64>,
-    /// Stop after printing this often
+    /// Stop after printing this many times
     #[arg(long, value_name = "TIMES", requires = "watch")]
     count: Option<u64>,
     /// Any file or directory of the mounted volume, or the socket that 'steadfast serve nfs' names
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     path: PathBuf,
 }
 
-/// The server that is asked.
+/// The server to ask.
 enum Source {
     Mount(MountEntry),
     /// The control socket of a server.
@@ -51,7 +51,7 @@ impl Source {
 struct Counters {
     at: Instant,
     values: Vec<(String, u64)>,
-    /// Of a server: what each client has asked for.
+    /// Requests of each client, for a server.
     clients: Vec<ClientState>,
 }
 
@@ -83,7 +83,7 @@ impl Counters {
             .map_or(0, |(_, value)| *value)
     }
 
-    /// What was counted since; levels as they are now.
+    /// Counts since `before`; levels as they are now.
     fn since(&self, before: &Counters) -> Vec<(String, u64)> {
         let values = self.values.iter();
         values
@@ -98,7 +98,7 @@ impl Counters {
 /// The counters of the mount at (or above) a path.
 pub(crate) fn of_mount(path: &Path) -> std::io::Result<Vec<(String, u64)>> {
     let mut values = steadfast_fuse::stats(path)?;
-    // A volume that was shut down has no space to tell of.
+    // A volume that was shut down reports no space.
     if let Ok(space) = rustix::fs::statvfs(path) {
         values.push(("volume_bytes_now".into(), space.f_blocks * space.f_frsize));
         values.push(("free_bytes_now".into(), space.f_bfree * space.f_frsize));
@@ -106,7 +106,7 @@ pub(crate) fn of_mount(path: &Path) -> std::io::Result<Vec<(String, u64)>> {
     Ok(values)
 }
 
-/// Why a volume is not well, if it is not. A server over NFS counts its volumes that have failed.
+/// The trouble of a volume, if there is any. A server over NFS counts its failed volumes.
 fn trouble(source: &Source, values: &[(String, u64)]) -> Option<String> {
     let now = |wanted: &str| {
         values
@@ -125,7 +125,7 @@ fn trouble(source: &Source, values: &[(String, u64)]) -> Option<String> {
     }
 }
 
-/// Whether it goes up and down.
+/// Whether a counter goes up and down.
 fn is_level(name: &str) -> bool {
     name.ends_with("_now")
 }
@@ -194,7 +194,7 @@ fn client_object(client: &ClientState) -> Value {
     object.into()
 }
 
-/// One line for people.
+/// One line of text.
 fn client_line(client: &ClientState) -> String {
     let get = |wanted: &str| {
         let mut counters = client.counters.iter();
@@ -218,7 +218,7 @@ fn client_line(client: &ClientState) -> String {
     )
 }
 
-/// For people: what is not zero; by second if a time is given.
+/// Lines of text: values that are not zero, per second if a time is given.
 fn lines(source: &Source, values: &[(String, u64)], seconds: Option<f64>) -> String {
     let mut lines = vec![match (seconds, source) {
         (None, Source::Mount(mount)) => format!(

@@ -1,4 +1,4 @@
-//! `steadfast store`: volumes on object stores, apart from mounting them.
+//! `steadfast store`: commands for volumes on object stores.
 
 mod copy;
 mod cost;
@@ -19,7 +19,7 @@ use crate::{size, text};
 
 /// The explanation of URLs, for `--help` and the manual.
 const URLS: &str = "\
-A URL is s3://BUCKET/PREFIX for S3 and what speaks its protocol, az://CONTAINER/PREFIX for Azure Blob Storage, \
+A URL is s3://BUCKET/PREFIX for S3 and compatible stores, az://CONTAINER/PREFIX for Azure Blob Storage, \
 gs://BUCKET/PREFIX for Google Cloud Storage, or file:///DIRECTORY for a directory on this machine. \
 Credentials, region and endpoint are found as other tools find them. S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
 AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL. Azure: AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY or \
@@ -31,35 +31,36 @@ Without them, the machine's role. The key file of an encrypted volume is that of
 pub(crate) enum Command {
     /// Try whether a store keeps the rules that a volume needs, also when many writers race
     Probe(ProbeArgs),
-    /// Show what a volume is, who has it, and what it holds
+    /// Show what a volume is, which process has it, and what it holds
     Info(InfoArgs),
     /// Read every object that a volume or its snapshots need, and compare its hash
     Check(CheckArgs),
     /// Collect garbage of a volume that is not mounted
     Gc(GcArgs),
-    /// Show what a volume costs, by kinds of objects and requests
+    /// Show the costs of a volume, by kinds of objects and requests
     Cost(cost::Args),
     /// Snapshots: make, list, delete
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Make a writable volume of a snapshot, in constant time
+    /// Make a writable volume from a snapshot, in constant time
     Clone(CloneArgs),
-    /// Make a clone independent of its parent: copy what it reads from there
+    /// Make a clone independent of its parent: copy what it reads from the parent
     Promote(promote::Args),
     /// Copy a volume between stores, or to or from an image
     Copy(copy::Args),
     /// Fence the owner of a volume, and release it
     TakeOver(TakeOverArgs),
-    /// Put the flushes that only a cache has into a clone, after another machine took the volume over
+    /// After another machine took a volume over, put the flushes that only a cache has into a clone
     Salvage(SalvageArgs),
-    /// Wrap an encrypted volume's key by another key file
+    /// Wrap the key of an encrypted volume with another key file
     Rekey(RekeyArgs),
 }
 
-/// Where.
+/// A volume, and the access to it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Where {
-    /// The address of a server that speaks the store's protocol (by default AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)
+    /// The address of a server that speaks the store's protocol (by default AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT
+    /// or GOOGLE_BASE_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The key file of an encrypted volume (by default STEADFAST_KEY_FILE)
@@ -97,22 +98,22 @@ impl Where {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = URLS)]
 pub(crate) struct ProbeArgs {
-    /// Addresses of the store; of several, writers use all in turn
+    /// Addresses of the store; writers use several in turn
     #[arg(long, value_name = "URL")]
     endpoint: Vec<String>,
-    /// Writers that race
+    /// Number of writers that race
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(2..=128))]
     writers: u16,
-    /// Races of each kind
+    /// Number of races of each kind
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=10000))]
     rounds: u16,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
-    /// Where a volume is to be
+    /// URL of a future volume
     url: String,
 }
 
@@ -125,7 +126,7 @@ pub(crate) struct InfoArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
     #[command(flatten)]
@@ -134,7 +135,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct GcArgs {
-    /// Move live blocks until this part of what the objects hold is live
+    /// Move live blocks until this part of the objects' content is live
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=95))]
     live: u8,
     /// Also list the store, and show objects that nothing names: late writes of machines that died
@@ -149,11 +150,11 @@ pub(crate) struct GcArgs {
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SnapshotCommand {
-    /// Keep the last published checkpoint under a name; of a volume that was unmounted, that is all of it
+    /// Keep the last published checkpoint under a name; an unmounted volume is whole in it
     Create(NamedArgs),
     /// List snapshots, and clones that read from this volume
     List(InfoArgs),
-    /// Delete a snapshot; what it alone needs is freed by the next writer
+    /// Delete a snapshot; the next writer frees what it alone needs
     Delete(NamedArgs),
 }
 
@@ -167,7 +168,8 @@ pub(crate) struct NamedArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CloneArgs {
-    /// The address of a server that speaks the store's protocol (by default AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)
+    /// The address of a server that speaks the store's protocol (by default AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT
+    /// or GOOGLE_BASE_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The key file of an encrypted volume (by default STEADFAST_KEY_FILE)
@@ -179,13 +181,13 @@ pub(crate) struct CloneArgs {
     /// The snapshot
     #[arg(value_name = "URL@SNAPSHOT")]
     snapshot: String,
-    /// Where the clone is to be
+    /// URL of the new clone
     #[arg(value_name = "NEW-URL")]
     to: String,
 }
 
-/// The clone begins with the snapshot 'after-term-…', which the machine that took over has made, and has what the cache's last
-/// flush left. The volume itself is not changed. The cache is empty afterwards.
+/// The clone begins with the snapshot 'after-term-…', which the machine that took over has made, and gets the state
+/// of the cache's last flush. The volume itself is not changed. The cache is empty afterwards.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SalvageArgs {
     /// The cache device or file
@@ -194,12 +196,12 @@ pub(crate) struct SalvageArgs {
     /// The key file of the clone (by default that of the volume)
     #[arg(long, value_name = "FILE")]
     new_key_file: Option<PathBuf>,
-    /// Of a damaged cache, save the flushes before the damage
+    /// If the cache is damaged, save the flushes before the damage
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     place: Where,
-    /// Where the clone is to be
+    /// URL of the new clone
     #[arg(value_name = "NEW-URL")]
     to: String,
 }
@@ -210,13 +212,13 @@ pub(crate) struct TakeOverArgs {
     place: Where,
 }
 
-/// Nothing else is written anew: whoever has an old copy of the object 'key' can still open it with the old key file. If the
-/// volume's key itself may be known to others, copy the files to a new volume.
+/// Nothing else is written anew: an old copy of the object 'key' still opens with the old key file. If others may
+/// know the volume's key itself, copy the files to a new volume.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RekeyArgs {
     #[command(flatten)]
     place: Where,
-    /// The key file that is to open the volume from now on
+    /// The key file that opens the volume from now on
     #[arg(long, value_name = "FILE")]
     new_key_file: PathBuf,
 }
@@ -244,14 +246,14 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Says what the user should know of a store that passed.
+/// Prints notes on a store that passed.
 pub(crate) fn notes(report: &ProbeReport) {
     for note in &report.notes {
         crate::failure::notice(note);
     }
 }
 
-/// Why a store is refused.
+/// The error for a store that is refused.
 pub(crate) fn refusal(url: &str, report: &ProbeReport) -> Failure {
     let broken: Vec<String> = report
         .broken

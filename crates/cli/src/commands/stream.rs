@@ -1,7 +1,7 @@
 //! `steadfast stream`: puts processes into streams of mounted volumes, and shows what streams do.
 //!
-//! A stream keeps its own order over a crash, apart from all others (ccfs §3.2). Requests go to the server of the mount through
-//! the client library; a request that fails changes nothing and says why in one line.
+//! A stream keeps its own order across a crash, independent of all others (ccfs §3.2). Requests go to the server of
+//! the mount through the client library; a failed request changes nothing and says why in one line.
 
 mod cgroup;
 mod mounts;
@@ -25,22 +25,22 @@ use mounts::Target;
 
 /// Longest commit interval of a stream, that of a volume.
 const INTERVAL_SECONDS_MAX: f64 = 3600.0;
-/// And the shortest.
+/// Shortest commit interval of a stream.
 const INTERVAL_SECONDS_MIN: f64 = 0.001;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Run a command, and all that it starts, in a stream of its own
+    /// Run a command, and all processes that it starts, in a stream of its own
     ///
-    /// The command runs on with nothing changed but STEADFAST_STREAM=NAME in its environment. This program enters the stream on
-    /// each of the mounts, starts the command, and stays until the command and all that it started have ended, daemons too: as
-    /// long as it is there, it is their ancestor, and they belong to its stream. Where that is permitted, it puts them into a
-    /// cgroup of their own, which holds them also if this program is killed; else each mount that lets its rules be changed
-    /// looks at the environment. Signals are passed on to the command; after its end they go to the processes that are left, but
-    /// for SIGHUP.
+    /// The command runs unchanged but for STEADFAST_STREAM=NAME in its environment. This program enters the stream on
+    /// each of the mounts, starts the command, and stays until the command and all that it started have ended,
+    /// daemons too: until then it is their ancestor, and they belong to its stream. If permitted, it puts them into a
+    /// cgroup of their own, which holds them even if this program is killed; otherwise each mount that lets its rules
+    /// be changed looks at the environment. Signals are passed on to the command; after its end they go to the
+    /// remaining processes, except SIGHUP.
     ///
-    /// Without --mount, the stream is set on the volume that the current directory is on. If that is no Steadfast volume, it is
-    /// set on every mounted volume with streams that this user may use.
+    /// Without --mount, the stream is set on the volume of the current directory. If that is no Steadfast volume, it
+    /// is set on every mounted volume with streams that this user may use.
     Run(run::Args),
     /// Move a running process into a stream
     Set(SetArgs),
@@ -48,33 +48,35 @@ pub(crate) enum Command {
     Leave(LeaveArgs),
     /// Change the settings of a stream
     Alter(AlterArgs),
-    /// Make everything durable that a stream did
+    /// Make all changes of a stream durable
     Sync(SyncArgs),
     /// List the streams of a volume
     List(show::ListArgs),
     /// Show the stream of a process, and why it belongs there
     Show(show::Args),
-    /// Show what streams did since the mount, and what made two of them one order
+    /// Show what streams did since the mount, and what merged two of them
     ///
-    /// OWN are bytes that a stream's commits wrote for itself; FOR OTHERS are those of other streams that they had to take along.
-    /// WAITS says how often it waited for which other stream. A merge makes two streams one order until they commit: after a
-    /// crash, both or neither survive up to there. Root sees all streams, other users see their own.
+    /// OWN counts bytes that a stream's commits wrote for itself; FOR OTHERS counts bytes of other streams that they
+    /// had to write, too. WAITS counts how often it waited for each other stream. A merge makes two streams one order
+    /// until they commit: after a crash, both or neither survive up to there. Root sees all streams, other users see
+    /// their own.
     Stats(stats::Args),
-    /// Streams by rule: of a cgroup, of a directory, by the environment
+    /// Rules that put processes into streams: by cgroup, by directory, by environment
     ///
-    /// The first of these decides, when a process first changes something on the volume: what its thread set, what the process
-    /// set, its nearest ancestor that set or was set a stream, a rule for its cgroup (the longest path), STEADFAST_STREAM in its
-    /// environment if there is a rule for that, a rule for a directory above what it changes. Else it belongs to the default
-    /// stream. The answer stays until another stream is set. Only root and the owner of the mount may change rules, and rules end with the mount.
+    /// When a process first changes something on the volume, the first of these decides: a stream set for its thread,
+    /// a stream set for the process, a stream set for its nearest ancestor, a rule for its cgroup (the longest path),
+    /// STEADFAST_STREAM in its environment if there is a rule for that, a rule for a directory above what it changes.
+    /// Otherwise it belongs to the default stream. The decision stays until another stream is set. Only root and the
+    /// owner of the mount may change rules, and rules end with the mount.
     #[command(subcommand)]
     Rules(rules::Command),
 }
 
-/// On which mounts.
+/// Mounts to act on.
 #[derive(Debug, clap::Args)]
 struct On {
-    /// Any file or directory of a mounted volume; may be repeated. Without it: the volume of the current directory, or else all
-    /// mounted volumes with streams
+    /// Any file or directory of a mounted volume; may be repeated. Default: the volume of the current directory, or
+    /// else all mounted volumes with streams
     #[arg(long = "mount", value_name = "DIR")]
     mounts: Vec<PathBuf>,
 }
@@ -86,7 +88,7 @@ struct SettingArgs {
     /// or the commit interval makes changes durable
     #[arg(long)]
     ignore_fsync: bool,
-    /// Longest time that a change of this stream stays uncommitted, such as 30 or 0.5; 'volume' for that of the volume
+    /// Maximum age of uncommitted changes of this stream, such as 30 or 0.5; 'volume' for that of the volume
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
     commit_interval: Option<Interval>,
 }
@@ -105,12 +107,12 @@ impl SettingArgs {
 pub(crate) struct SetArgs {
     #[command(flatten)]
     settings: SettingArgs,
-    /// Owner of the stream, by number; only root names another user. Without it: the user of the process
+    /// Owner of the stream, by number; only root names another user. Default: the user of the process
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
     #[command(flatten)]
     on: On,
-    /// Name of the stream, which is made if it is not there
+    /// Name of the stream, which is made if it does not exist
     name: OsString,
     /// Number of the process, as the volume's server sees it
     pid: u32,
@@ -131,7 +133,7 @@ pub(crate) struct AlterArgs {
     /// Let fsync(2) and its like commit again
     #[arg(long, conflicts_with = "ignore_fsync")]
     honour_fsync: bool,
-    /// Owner of the stream, by number. Without it: the caller
+    /// Owner of the stream, by number. Default: the caller
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
     #[command(flatten)]
@@ -142,7 +144,7 @@ pub(crate) struct AlterArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SyncArgs {
-    /// Owner of the stream, by number. Without it: the caller, or for root the only stream of the name
+    /// Owner of the stream, by number. Default: the caller, or for root the only stream of the name
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
     #[command(flatten)]
@@ -201,7 +203,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Does something on each mount. An error says on which, if there are several.
+/// Runs an action on each mount. An error names the mount, if there are several.
 fn on_each(
     targets: &[Target],
     act: impl Fn(&Path) -> steadfast_stream::Result<()>,
@@ -255,7 +257,7 @@ fn sync(args: &SyncArgs) -> Result<(), Failure> {
     })
 }
 
-/// Does something on each mount that has the stream. Where mounts are named, each must have it; else at least one.
+/// Runs an action on each mount that has the stream. Every named mount must have it; without names, at least one.
 fn on_those_that_have(
     on: &On,
     act: impl Fn(&Path) -> steadfast_stream::Result<()>,

@@ -1,7 +1,7 @@
 //! `steadfast sync`: makes everything written to a mounted volume durable.
 //!
-//! sync(2) does not reach a FUSE server; this does. Where the kernel keeps what programs write (contract `relaxed`), it is
-//! made to send that first.
+//! sync(2) does not reach a FUSE server; this command does. If the kernel caches writes (contract `relaxed`), it
+//! first sends them.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::failure::{Failure, notice};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Of a volume with a cache ('-o flush=cache'): wait until the object store has everything
+    /// On a volume with a cache ('-o flush=cache'): wait until the object store has everything
     #[arg(long)]
     store: bool,
     /// Any file or directory of the mounted volume
@@ -37,17 +37,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the kernel send what it keeps of the mount, and says if not all of it may have arrived.
+/// Makes the kernel send the writes that it caches for the mount; warns if not all of them may have arrived.
 pub(crate) fn send_kept(path: &Path, command: &str) -> Result<(), Failure> {
     let sent = steadfast_fuse::send_kept(path).map_err(|e| {
         Failure::at(
             path,
-            format!("{command}: the kernel did not send what it keeps of open files: {e}"),
+            format!("{command}: the kernel did not send the cached writes of open files: {e}"),
         )
     })?;
     if let Sent::PerhapsUnderWay(why) = sent {
         notice(&format!(
-            "{}: {command} may not include what was just written to files that are still open: {why}; fsync them",
+            "{}: {command} may not include recent writes to files that are still open: {why}; fsync them",
             path.display()
         ));
     }
@@ -56,7 +56,7 @@ pub(crate) fn send_kept(path: &Path, command: &str) -> Result<(), Failure> {
 
 /// The Steadfast mount that a file or directory belongs to.
 pub(crate) fn mount_of(path: &Path) -> Result<MountEntry, Failure> {
-    // A mount point first by its name: a volume that was shut down answers no questions.
+    // A mount point is first looked up by its name: a volume that was shut down answers no calls.
     let there = mountinfo::resolve(path).and_then(|path| mountinfo::mount_at(&path));
     if let Ok(Some(mount)) = there
         && mount.is_ours()

@@ -1,8 +1,8 @@
-//! `steadfast trim`: tells the device of all free space of a volume, mounted or not.
+//! `steadfast trim`: gives back the free space of a volume, mounted or not, to its device.
 //!
-//! An image file gets holes where nothing is kept, a block device unmaps them, a disk in flash memory moves them no
-//! more. On a mount the server does it, beside everything else; fstrim(8) asks for the same.
-//! A mounted volume without a log does so by itself when files are deleted.
+//! Free space becomes holes in an image file, is unmapped on a block device, and is no longer moved in flash memory.
+//! On a mount the server does this, beside its other work; fstrim(8) asks for the same. A mounted volume without a
+//! log does so by itself when files are deleted.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::{size, text};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
     /// Print the result as JSON
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let device = volume::open_device(image, Access::Change, None)?;
     let before = volume::summary(image, &device)?;
-    // Blocks that only seem to be free would be lost.
+    // Blocks that only seem free would be lost.
     if let LogState::Damaged(why) = &before.log {
         let advice = "run 'steadfast fsck --repair' first; nothing was changed";
         return Err(Failure::at(image, format!("{why}; {advice}")));

@@ -18,14 +18,14 @@ use crate::volume::{self, Access, Contract, LogState};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Take it out of the tree at once; what is in use there goes on until it is closed
+    /// Take the mount out of the tree at once; files in use there work until they are closed
     #[arg(short, long)]
     lazy: bool,
-    /// Cut the connection to the server first, for one that does not answer: what waits for it fails, and so does every use
-    /// of the mount from then on
+    /// First cut the connection to a server that does not answer: waiting calls fail, and so does every later use of
+    /// the mount
     #[arg(short, long)]
     force: bool,
-    /// Where the volume is mounted
+    /// Directory where the volume is mounted
     dir: PathBuf,
 }
 
@@ -43,17 +43,17 @@ impl Args {
     }
 }
 
-/// How long a server that has closed its image may take to end.
+/// Time for a server that has closed its image to end.
 const LINGER: Duration = Duration::from_secs(5);
-/// How often one looks whether the server has closed the image, at the least.
+/// Longest interval of checks whether the server has closed the image.
 const LONGEST_PAUSE: Duration = Duration::from_millis(64);
-/// Users of a busy mount that are named.
+/// Maximum number of users of a busy mount that are named.
 const USERS_NAMED_MAX: usize = 5;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let dir = mountinfo::resolve(&args.dir).map_err(|e| Failure::at(&args.dir, e))?;
     let mount = find(&dir)?;
-    // Asked before it is gone; one that is asked for by force may not answer.
+    // Asked before the unmount; with --force, the server may not answer.
     let asked = if args.force {
         Err(ErrorKind::TimedOut.into())
     } else {
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let dead = matches!(&asked, Err(e) if is_dead(e));
     let server = asked.ok().and_then(start_time);
-    // One that was shut down on purpose is not closed cleanly.
+    // A volume that was shut down on purpose is not closed cleanly.
     let shut_down = server.is_some()
         && steadfast_fuse::stats(&dir)
             .is_ok_and(|stats| stats.contains(&("shut_down_now".to_owned(), 1)));
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         wait_until_closed(&mount, None)?;
         return after_death(&mount);
     }
-    // Lazily means that it may go on for long.
+    // A lazy unmount may take long.
     if args.lazy || is_mounted(&mount)? {
         return Ok(ExitCode::SUCCESS);
     }
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether this error says that no process serves the mount any more.
+/// Whether this error means that no process serves the mount any more.
 fn is_dead(error: &std::io::Error) -> bool {
     let dead = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
     error
@@ -104,8 +104,7 @@ fn is_dead(error: &std::io::Error) -> bool {
         .is_some_and(|code| dead.contains(&code))
 }
 
-/// Says what a server that died may have taken with it. What its log holds does not tell: changes that were in memory alone
-/// left no trace.
+/// Reports what a dead server may have lost. Its log does not tell: changes that were in memory alone left no trace.
 fn after_death(mount: &MountEntry) -> Result<ExitCode, Failure> {
     if mount.read_only {
         let dir = mount.mount_point.display();
@@ -169,13 +168,13 @@ pub(crate) fn find(dir: &Path) -> Result<MountEntry, Failure> {
     }
 }
 
-/// A process and when it started, which together name it for good.
+/// A process and its start time, which together are unique.
 type Process = (u32, String);
 
-/// None of a process that has ended, though its parent may not have taken notice (a zombie).
+/// None for a process that has ended, even if its parent has not reaped it (a zombie).
 fn start_time(pid: u32) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Fields 3 and 22, counted behind the name, which may hold anything but ends with the last ')'.
+    // Fields 3 and 22, counted after the name, which may hold anything but ends with the last ')'.
     let fields = stat.rsplit_once(") ")?.1;
     if fields.starts_with(['Z', 'X']) {
         return None;
@@ -208,11 +207,11 @@ fn mounted_elsewhere(mount: &MountEntry) -> Option<u32> {
     None
 }
 
-/// Waits for the server to unlock the image, which it does after everything is durable,
-/// and then a moment for it to end. A mount in another namespace keeps the server: then a process of that is returned.
+/// Waits until the server unlocks the image, which it does when everything is durable, and then a moment for its end.
+/// A mount in another namespace keeps the server: then a process of that namespace is returned.
 fn wait_until_closed(mount: &MountEntry, server: Option<Process>) -> Result<Option<u32>, Failure> {
     let image = &mount.source;
-    // The image may have been removed while mounted: then only the process tells.
+    // The image may have been removed while mounted: then only the process shows the end.
     let file = File::open(image).ok();
     let gone = |server: &Option<Process>| match server {
         Some((pid, start)) => start_time(*pid).is_none_or(|now| now.1 != *start),
@@ -257,8 +256,8 @@ fn wait_until_closed(mount: &MountEntry, server: Option<Process>) -> Result<Opti
     }
 }
 
-/// A server that could not make everything durable leaves the volume open. `failed`: why nothing was written any more, before
-/// the end.
+/// Checks that the server closed the volume: it leaves the volume open if it could not make everything durable.
+/// `failed`: the failure after which nothing was written, before the end.
 fn check_closed(image: &Path, failed: Option<&str>) -> Result<(), Failure> {
     let why = failed.map_or(String::new(), |why| format!(" ({why})"));
     let left_open = |next: &str| {
@@ -273,7 +272,7 @@ fn check_closed(image: &Path, failed: Option<&str>) -> Result<(), Failure> {
     }
     let summary = match volume::open_device(image, Access::Look, None) {
         Ok(device) => volume::summary(image, &device),
-        // In use again, or removed: nothing to be said.
+        // In use again, or removed: nothing to report.
         Err(_) if failed.is_none() => return Ok(()),
         Err(failure) => Err(failure),
     };
@@ -333,9 +332,9 @@ fn users(dir: &Path) -> BTreeSet<String> {
 mod tests {
     use super::*;
 
-    /// It was waited for until its parent took notice, five seconds at most, with the image closed long ago.
+    /// Once the wait went on until its parent reaped it, up to five seconds, with the image closed long ago.
     #[test]
-    fn a_process_that_its_parent_has_not_taken_notice_of_has_ended() {
+    fn a_process_that_its_parent_has_not_reaped_has_ended() {
         let Ok(mut child) = std::process::Command::new("true").spawn() else {
             return println!("skipped: there is no 'true'");
         };

@@ -1,7 +1,7 @@
-//! The process beside a background server. It passes the server's messages on to the system's log, and when something kills
-//! the server (a signal, the kernel for want of memory), it says so there: a killed process cannot.
+//! The watcher of a background server. It passes the server's messages on to the system's log. When something kills
+//! the server (a signal, or the kernel for lack of memory), the watcher says so there: a killed process cannot.
 //!
-//! It holds nothing of the volume. If it is killed itself, messages are lost, nothing else.
+//! It holds nothing of the volume. If it is killed itself, only messages are lost.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -20,15 +20,15 @@ use crate::failure::Failure;
 use crate::mount_options::Options;
 use crate::syslog::{self, Level};
 
-/// Starts the server by this command and stays until it has ended. The server has the starter's standard output and error
-/// until the mount answers; its standard input is where it then writes to.
+/// Starts the server by this command and stays until the server ends. The server uses the starter's standard output
+/// and error until the mount answers; then it writes to its standard input.
 pub(crate) fn run(
     mut server: Command,
     image: &Path,
     dir: &Path,
     options: &Options,
 ) -> Result<ExitCode, Failure> {
-    // Away from the terminal and its signals. What ends the server is for it to decide.
+    // Detached from the terminal and its signals: the server decides when it ends.
     let _ = rustix::process::setsid();
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
@@ -42,7 +42,7 @@ pub(crate) fn run(
         .stdin(Stdio::from(saying))
         .spawn()
         .map_err(|e| failed("starting the server", e))?;
-    // It, too, holds the pipe.
+    // The command holds the pipe, too.
     drop(server);
     let pid = child.id();
     serve::let_go(None).map_err(|e| failed("leaving the terminal", e))?;
@@ -81,7 +81,7 @@ fn killed(message: &str, options: &Options) {
     }
 }
 
-/// As shells have it.
+/// As in shells.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status
         .code()

@@ -1,5 +1,5 @@
-//! The mount options, each declared once: its words, what they do, what help and manual say of them. People bring their
-//! fstab along: what other file systems take is here, too, and works, does no harm, or is refused with the reason.
+//! The mount options, each declared once: its words, their effect, the texts of help and manual. Users bring their
+//! fstab along: options of other file systems are here, too, and work, do no harm, or are refused with the reason.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::volume::Contract;
 
 /// Longest commit interval.
 const COMMIT_SECONDS_MAX: u64 = 3600;
-/// Longest time that a store may take to answer.
+/// Longest time limit for answers of a store.
 const STORE_SECONDS_MAX: u64 = 24 * 3600;
 /// Smallest page cache.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// Smallest budget of uncommitted data.
 const DIRTY_BYTES_MIN: u64 = 1 << 20;
 
-/// What a word does.
+/// Effect of a word.
 #[derive(Clone, Copy)]
 pub(super) enum Effect {
     Flag(fn(&mut Options)),
-    /// With a value of this form.
+    /// Takes a value of this form.
     Value(&'static str, fn(&mut Options, &str) -> Result<(), String>),
-    /// No effect, with any value or none; the text says why that is right.
+    /// No effect, with any value or none; the text says why.
     Nothing,
     /// No effect; some values are refused.
     Judged(fn(&str) -> Result<(), String>),
@@ -32,7 +32,7 @@ pub(super) enum Effect {
     Refused,
 }
 
-/// A word; one that ends with `*` stands for all that begin so.
+/// A word; one that ends with `*` matches all that begin with it.
 pub(super) struct Word {
     pub(super) name: &'static str,
     pub(super) effect: Effect,
@@ -41,7 +41,7 @@ pub(super) struct Word {
 }
 
 impl Word {
-    /// As it is written.
+    /// As users write it.
     pub(super) fn form(&self) -> String {
         match (self.effect, self.shown) {
             (Effect::Value(form, _), _) => format!("{}={form}", self.name),
@@ -139,10 +139,10 @@ Without this option such a volume is refused, unless its owner is a process of t
             o.store.timeout = Some(Duration::from_secs(seconds));
             Ok(())
         })],
-        help: "on an object store: fail when it has not answered for so long (by default, wait)",
+        help: "on an object store: fail when it has not answered for this time (default: wait)",
         manual: "For a volume on an object store.
-When the store has not answered for so long, the volume fails with EIO and turns read-only.
-By default an outage is waited out.",
+When the store has not answered for this time, the volume fails with EIO and becomes read-only.
+By default, calls wait for the end of an outage.",
     },
     Row {
         words: &[value("follow", "SECONDS", |o, text| {
@@ -153,11 +153,11 @@ By default an outage is waited out.",
         help: "on an object store, with ro: show another machine's flushes; ask the store every SECONDS seconds",
         manual: "For a volume on an object store that another machine has mounted; needs
 .BR ro .
-Asks the store every SECONDS seconds whether there is more: two requests if there is not.
-What is shown is always the volume after one of its flushes, never a part of one, and never an earlier one than before.
+Asks the store for new flushes every SECONDS seconds: two requests if there are none.
+The mount always shows the volume after a whole flush, and never an earlier flush than before.
 A file that is open and was removed gives ESTALE.
-When the store has not answered for ten minutes, every call gives ESTALE until it answers: what the last state needs may have been
-collected by then.",
+When the store has not answered for ten minutes, every call gives ESTALE until it answers: objects of the last state may have
+been collected by then.",
     },
     Row {
         words: &[value("endpoint", "URL", |o, text| {
@@ -200,12 +200,11 @@ in the environment names.",
         })],
         help: "a size: memory for clean cached blocks, 1M at least (default 64M); a path: a cache device or file, on an object store",
         manual: "A size is the memory for clean cached blocks.
-A path, with a slash in it, is a cache device or file for a volume on an object store: what was read stays there over restarts, and with
+A path, with a slash in it, is a cache device or file for a volume on an object store: it keeps what was read across restarts, and with
 .B flush=cache
 flushes are durable there first.
-A file that is not there is made, of 1 GiB or of the size that
-.B cache_size
-says.
+A missing file is made, with a size of 1 GiB or
+.BR cache_size .
 No other mount can use the cache meanwhile.
 The blocks of an encrypted volume are encrypted there, too.",
     },
@@ -238,14 +237,14 @@ earlier flush, at most
 behind.
 .RE
 .IP
-What only the cache has is sent again by the next mount with it.
-If another machine took the volume over meanwhile, nothing is mixed: the mount is refused, and
+The next mount with the cache sends the flushes that only the cache has.
+If another machine took the volume over meanwhile, the mount is refused, so that nothing is mixed, and
 .B steadfast store salvage
 makes a clone of the volume with the lost flushes.
 .B steadfast sync \\-\\-store
 waits until the store has everything;
 .B steadfast stat
-shows how far it is behind;
+shows the lag;
 .B umount
 waits.",
     },
@@ -260,11 +259,11 @@ waits.",
                 Ok(())
             }),
         ],
-        help: "with flush=cache: how far the store may be behind, in time (default 5s) and in bytes (default and most 256M)",
+        help: "with flush=cache: maximum lag of the store, in time (default 5s) and in bytes (default and maximum 256M)",
         manual: "With
 .BR flush=cache :
-flushes wait for the store while it lacks one that is older, or more bytes than that.
-So this is the most that is lost with the machine, and a machine that was deposed acknowledges no longer than that.",
+flushes wait while the store lacks a flush that is older than this, or more bytes than this.
+So at most this is lost with the machine, and a fenced machine acknowledges no longer than this.",
     },
     Row {
         words: &[value("cache_size", "SIZE", |o, text| {
@@ -288,14 +287,14 @@ So this is the most that is lost with the machine, and a machine that was depose
             o.volume.uncommitted_bytes = bytes;
             Ok(())
         })],
-        help: "memory for data that is not committed yet, 1M at least (default an eighth of all, 1G at most)",
+        help: "memory for data that is not committed yet, 1M at least (default an eighth of the memory, 1G at most)",
         manual: "Memory for data that was written and is not committed yet.
-What is overwritten, truncated or deleted before it is committed never reaches the device; a larger budget avoids more writes.
+Data that is overwritten, truncated or deleted before its commit never reaches the device; a larger budget avoids more writes.
 Writers wait when it is used up; its last eighth is for streams that hold little.
 The default is an eighth of the machine's memory, and 1 GiB at most.
 The commit interval and
 .BR fsync (2)
-commit as ever.",
+commit as always.",
     },
     Row {
         words: &[flag("in_place", |o| o.in_place = true)],
@@ -310,7 +309,7 @@ Without this option each write that the kernel sends, of at most 1 MiB, is there
             o.volume.commit_interval = Duration::from_secs(number(text, 1, COMMIT_SECONDS_MAX)?);
             Ok(())
         })],
-        help: "longest time that a change stays uncommitted, 1 to 3600 seconds (default 5)",
+        help: "maximum age of uncommitted changes, 1 to 3600 seconds (default 5)",
         manual: "",
     },
     Row {
@@ -340,9 +339,9 @@ still need
 .BR msync (2).
 A volume under the contract
 .B sync
-does this always, and cheaper.
+always does this, at a lower cost.
 .B async
-is the default: what is durable when is the volume's contract.",
+is the default: the volume's contract says what is durable when.",
     },
     Row {
         words: &[flag("dirsync", |o| o.mount.dir_sync = true)],
@@ -365,9 +364,9 @@ on the directory each time.",
             flag("direct", |o| o.direct = Some(true)),
             flag("buffered", |o| o.direct = Some(false)),
         ],
-        help: "around the host's page cache, or through it (default: around it where possible)",
-        manual: "Go around the host's page cache, or through it.
-By default around it, where that is possible
+        help: "bypass the host's page cache, or use it (default: bypass it where possible)",
+        manual: "Bypass the host's page cache, or use it.
+The default is to bypass it where that is possible
 .RI ( \\fBdirect\\fR
 insists).",
     },
@@ -390,7 +389,7 @@ It is quicker for several programs at a time, and no slower for one.",
             flag("poll", |o| o.mount.poll = true),
             flag("nopoll", |o| o.mount.poll = false),
         ],
-        help: "keep idle processors from halting while requests of one program come closely (default: yes)",
+        help: "keep idle processors from halting while one program sends requests in quick succession (default: yes)",
         manual: "While requests of one program follow one another closely, threads of the lowest priority keep idle processors from halting,
 because waking one up takes longer than serving a request, above all on virtual machines.
 They rest one millisecond after the last request.
@@ -411,10 +410,10 @@ On by default; the server's processor time includes them.",
         ],
         help: "the first read after a change, and one a day, changes the access time",
         manual: "The first read after a change, and one a day, changes the access time.
-The kernel then tells of every open, and forgets what it has cached of a file when it is opened,
+The kernel then reports every open, and drops its cache of a file when it is opened,
 which costs speed.
-What it still answers by itself is not seen: a read through the same open file that has just been
-written, and what several programs read of a file that none has opened anew.",
+Reads that it still answers by itself are not seen: a read through the same open file that has just been
+written, and reads of several programs from a file that none has opened anew.",
     },
     Row {
         words: &[
@@ -430,8 +429,8 @@ written, and what several programs read of a file that none has opened anew.",
             flag("noacl", |o| o.mount.acl = Some(false)),
         ],
         help: "whether POSIX ACLs can be read and set, and the kernel enforces them (default: as allow_other)",
-        manual: "Whether POSIX access control lists can be read and set, and the kernel goes by them.
-By default so with
+        manual: "Whether POSIX access control lists can be read and set, and the kernel enforces them.
+The default is yes with
 .BR allow_other ,
 without which all callers are one user or root.
 With
@@ -442,7 +441,7 @@ With
 .B noacl
 setting one fails with
 .BR EOPNOTSUPP ,
-lists that are there are kept but not shown, and the kernel goes by the permission bits alone, where the
+existing lists are kept but not shown, and the kernel uses the permission bits alone, where the
 bits of the group are those of the list's mask.
 The first list on a volume marks its superblock: programs that know nothing of lists refuse the volume from then on.",
     },
@@ -489,9 +488,9 @@ A write by another user takes the bits away, as everywhere.",
         words: &[flag("upper", |o| o.mount.upper_layer = true)],
         help: "for an upper layer of overlayfs whose set-id bits work: writes through it clear them, too",
         manual: "For an upper layer of overlayfs, container storage among it, in which set-id bits work.
-overlayfs writes with the identity of who mounted it, and the kernel does not tell a server that clears set-id bits
-on writes, as this one does, that it is to do so: a set-id program that another user writes to would keep its privilege.
-With this option the kernel clears them itself, which costs a request more for each write.",
+overlayfs writes with the identity of the user who mounted it, and the kernel then does not ask a server that clears set-id
+bits on writes, as this one does, to clear them: a set-id program that another user writes to would keep its privilege.
+With this option the kernel clears them itself, at the cost of one more request for each write.",
     },
     Row {
         words: &[flag("over", |o| o.mount.over = true)],
@@ -533,7 +532,7 @@ for each request of the kernel: seconds since the mount, what is asked for, the 
             }),
             shown: "remount-ro",
         }],
-        help: "what always happens: after an error of the device, the volume only reads",
+        help: "always in effect: after an error of the device, the volume is read-only",
         manual: "After an error of its device, a volume answers changes with errors and only reads, until it is mounted anew.
 Other values than
 .B remount-ro
@@ -554,7 +553,7 @@ are refused.",
             nothing("owner", ""),
             nothing("group", ""),
         ],
-        help: "which users may mount, and when, is for mount(8)",
+        help: "mount(8) decides which users may mount, and when",
         manual: "",
     },
     Row {
@@ -630,7 +629,7 @@ are refused.",
             refused("fmask", "MODE"),
             refused("dmask", "MODE"),
         ],
-        help: "modes are stored with each file; 'chmod' changes them, and a program's umask holds for what it makes",
+        help: "modes are stored with each file; 'chmod' changes them, and a program's umask applies to its new files",
         manual: "",
     },
     Row {

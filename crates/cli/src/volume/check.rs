@@ -14,20 +14,20 @@ use crate::failure::Failure;
 pub(crate) struct Finding {
     pub(crate) kind: &'static str,
     pub(crate) severity: String,
-    /// The block that is wrong, or the first one.
+    /// The damaged block, or the first one.
     pub(crate) block: Option<u64>,
     pub(crate) inode: Option<u64>,
     /// One of the inode's names, from the root directory on.
     pub(crate) path: Option<String>,
-    /// What exactly.
+    /// The details.
     pub(crate) detail: String,
-    /// What a repair does about it.
+    /// Action of a repair.
     pub(crate) repair: &'static str,
-    /// All of it in a sentence.
+    /// The whole finding in a sentence.
     pub(crate) text: String,
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// Nothing is wrong.
@@ -38,12 +38,12 @@ pub(crate) enum Verdict {
     DamageLeft,
 }
 
-/// What a check came to.
+/// Findings and counts of a check.
 pub(crate) struct Checked {
     pub(crate) verdict: Verdict,
-    /// What was found, repaired or not.
+    /// All findings, repaired or not.
     pub(crate) findings: Vec<Finding>,
-    /// What is left after a repair.
+    /// Findings that are left after a repair.
     pub(crate) left: Vec<Finding>,
     /// Findings that were only counted.
     pub(crate) left_out: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// Whether anything that was found concerns names, attributes or contents of files, or was only counted.
+    /// Whether a finding concerns names, attributes or contents of files, or was only counted.
     pub(crate) fn concerns_content(&self) -> bool {
         let damage = steadfast_fs::Severity::Damage.to_string();
         self.left_out > 0

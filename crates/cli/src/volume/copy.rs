@@ -1,11 +1,11 @@
 //! Copies all files of a volume to another, empty one, whatever media the two lie on.
 //!
-//! While the copy is incomplete, the file [`MARK`] is in the root of the new volume. It is removed after all else is durable but
-//! flags of the root that would keep it.
+//! While the copy is incomplete, the file [`MARK`] is in the root of the new volume. It is removed when all else is
+//! durable, except flags of the root that would keep it.
 //!
-//! Order within an inode: content, owner, extended attributes, permissions, times; each step would undo one of the later ones.
-//! What a directory has from its parents by default (ACLs) must not reach its entries, and its entries change its times: so its
-//! attributes follow after its entries. Flags that forbid changes follow after everything.
+//! Order within an inode: content, owner, extended attributes, permissions, times; each step would undo one of the
+//! later ones. Default ACLs of a directory must not reach its entries, and its entries change its times: so its
+//! attributes are set after its entries. Flags that forbid changes are set last.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use steadfast_vfs::{
     SetAttr, SetTime, XattrMode,
 };
 
-/// Says that a copy is incomplete.
+/// Name of the file that marks an incomplete copy.
 pub(crate) const MARK: &str = ".steadfast-copy-incomplete";
 
 /// Bytes that are read and written at a time.
 const PIECE: usize = 1 << 20;
 
-/// What was copied.
+/// Counts of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     /// Files, directories and others, without the root.
@@ -31,7 +31,7 @@ pub(crate) struct Copied {
     pub(crate) flags_left_out: u64,
 }
 
-/// Why a copy failed: where, and what.
+/// Failure of a copy: its path and its cause.
 #[derive(Debug)]
 pub(crate) struct CopyError {
     path: Vec<u8>,
@@ -73,7 +73,7 @@ pub(crate) fn copy(
     copy.all(progress)
 }
 
-/// A directory whose entries are to be copied, or whose attributes are to follow.
+/// A directory whose entries are to be copied, or whose attributes are to be set.
 enum Step {
     Entries(Directory),
     Attributes(Directory),
@@ -126,14 +126,14 @@ impl Copy<'_> {
                 }
             }
         }
-        // Those of the root would keep the mark.
+        // Flags of the root would keep the mark.
         let flags = std::mem::take(&mut self.flags).into_iter();
         let (last, flags): (Vec<_>, Vec<_>) = flags.partition(|(ino, ..)| *ino == root);
         for (ino, flags, path) in flags {
             at(&path, self.to.set_flags(&self.caller, ino, flags))?;
         }
         at(b"/", self.to.sync())?;
-        // The root's times are those of the source, which the removal of the mark changes.
+        // The root's times are those of the source; the removal of the mark changes them.
         let times = self.from.getattr(&self.caller, self.from.root());
         let times = at(b"/", times)?;
         let removed = self.to.unlink(&self.caller, root, MARK.as_bytes());
@@ -168,7 +168,7 @@ impl Copy<'_> {
         for name in names {
             let path = [&directory.path[..], b"/", &name].concat();
             if path == [b"/", MARK.as_bytes()].concat() {
-                // The source is itself the beginning of a copy.
+                // The source is itself an incomplete copy.
                 return Err(CopyError {
                     path,
                     error: Errno::Exist.into(),
@@ -188,7 +188,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Copies an entry. Of a directory, the entries and most attributes are left to be done.
+    /// Copies an entry. The entries of a directory, and most of its attributes, follow later.
     fn entry(
         &mut self,
         directory: &Directory,
@@ -324,7 +324,7 @@ impl Copy<'_> {
             }
             Err(error) => return Err(error),
         };
-        // What it has of its directory is not its own.
+        // Flags inherited from the directory are not its own.
         if easy != there {
             match self.to.set_flags(&self.caller, to, easy) {
                 Err(error) if error == Errno::OpNotSupp => {

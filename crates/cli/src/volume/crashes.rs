@@ -1,11 +1,11 @@
-//! Crash exploration of this stack, as the commands show it.
+//! Crash exploration of this stack, for the commands.
 
 use serde::Serialize;
 
 use super::{Contract, Medium};
 use crate::failure::Failure;
 
-/// What a crash exploration came to.
+/// Result of a crash exploration.
 #[derive(Serialize)]
 pub(crate) struct Explored {
     pub(crate) on: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Explored {
     pub(crate) violations: Vec<String>,
 }
 
-/// Explores crashes of this stack. `progress` is told how many images of how many are done.
+/// Explores crashes of this stack. `progress` gets the number of images done, and of all.
 pub(crate) fn explore_crashes(
     medium: Medium,
     contract: Contract,
@@ -70,11 +70,11 @@ pub(crate) struct PutExplored {
     /// The contract of the volume, or `weakest`: no more than POSIX promises.
     pub(crate) file_system: &'static str,
     pub(crate) variant: String,
-    /// The steps are right, so that there must be no violation.
+    /// Whether the steps are right, so that there must be no violation.
     pub(crate) right: bool,
-    /// The file was there before.
+    /// Whether the file existed before.
     pub(crate) exists: bool,
-    /// Commits of the volume were put between the steps.
+    /// Whether commits of the volume were put between the steps.
     pub(crate) commits: bool,
     pub(crate) disks: u64,
     pub(crate) exhaustive: bool,
@@ -84,15 +84,15 @@ pub(crate) struct PutExplored {
     pub(crate) seconds: f64,
 }
 
-/// A tree that crashes leave, and on how many disks.
+/// A tree that crashes leave, and the number of disks with it.
 #[derive(Serialize)]
 pub(crate) struct PutTree {
     pub(crate) text: String,
     pub(crate) disks: u64,
 }
 
-/// Explores every crash state of the replacement of a file by so many bytes, and of
-/// replacements with bugs, here and on the weakest file system.
+/// Explores every crash state of the replacement of a file by this many bytes, and of replacements with bugs, here
+/// and on the weakest file system.
 pub(crate) fn explore_put(
     contract: Contract,
     bytes: u64,

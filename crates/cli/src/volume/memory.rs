@@ -41,7 +41,7 @@ pub(crate) fn is_memory(image: &Path) -> bool {
     })
 }
 
-/// Whether the superblock, or, if nothing known is in its place, its copy begins as one does.
+/// Whether the superblock begins as one does, or its copy if nothing known is in the superblock's place.
 fn is_volume(word: impl Fn(u64) -> Option<[u8; 8]>) -> bool {
     let begins = |at| word(at).is_some_and(|word| steadfast_pmfs::superblock::is_volume(&word));
     let other = || word(0).is_some_and(|word| matches!(&word, b"STEADFST" | b"STDFLASH"));
@@ -164,7 +164,7 @@ pub(super) fn held(region: &Region) -> Held {
     }
 }
 
-/// Reads which volume it is.
+/// Reads the identity of a volume.
 pub(super) fn identity(image: &Path, region: &Region) -> Result<Identity, Failure> {
     let found = steadfast_pmfs::superblock::load(region).map_err(|e| failure(image, &e))?;
     if let [Some(why), _] = found.damage {
@@ -177,8 +177,8 @@ pub(super) fn identity(image: &Path, region: &Region) -> Result<Identity, Failur
     })
 }
 
-/// Reads what a volume says of itself, by a look at everything, beside a process that has it open. Beside a mount for writing the free
-/// space is an estimate.
+/// Reads the summary of a volume by reading everything, even while a process has it open. Beside a mount for writing,
+/// the free space is an estimate.
 pub(super) fn summary(image: &Path, region: &Region) -> Result<Summary, Failure> {
     let again =
         Region::open(image, &options(Access::Peek)).map_err(|e| region_failure(image, &e))?;
@@ -206,7 +206,7 @@ pub(super) fn summary(image: &Path, region: &Region) -> Result<Summary, Failure>
     })
 }
 
-/// Makes a volume as long as its region.
+/// Grows a volume to the size of its region.
 pub(super) fn grow(
     image: &Path,
     region: Region,
@@ -274,7 +274,7 @@ pub(super) fn check(
     })
 }
 
-/// Recovers and opens a volume. Also returns what the user should know of it, by lines.
+/// Recovers and opens a volume. Also returns notes for the user, by lines.
 pub(super) fn mount(
     image: &Path,
     region: Region,
@@ -298,7 +298,7 @@ pub(super) fn mount(
     Ok((fs, told))
 }
 
-/// What files on it may have.
+/// Limits of its files.
 pub(super) fn limits() -> steadfast_nfs::Limits {
     steadfast_nfs::Limits {
         file_bytes_max: steadfast_pmfs::FILE_BYTES_MAX,

@@ -1,7 +1,7 @@
-//! A volume that another machine writes, mounted here: a thread looks for what is new and serves it.
+//! A volume that another machine writes, mounted here: a thread looks for new states and serves them.
 //!
-//! Invariants: a state is served only if it could be mounted; nothing is served when the store may have deleted what the last
-//! state needs ([`Follower::may_serve`]).
+//! Invariants: a state is served only if it could be mounted; nothing is served once the store may have deleted what
+//! the last state needs ([`Follower::may_serve`]).
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,15 +17,15 @@ use crate::failure::Failure;
 /// See the module's header.
 pub(crate) struct Following {
     pub(crate) replica: Arc<Replica>,
-    /// The state that is served last.
+    /// The last state that is served.
     last: Arc<Mutex<Arc<Fs>>>,
-    /// Dropped: the thread ends.
+    /// Dropping it ends the thread.
     stop: Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Following {
-    /// Serves `first`, and what follows it. `tell` hears what goes wrong, and when it goes on.
+    /// Serves `first`, and the states that follow it. `tell` receives errors, and their end.
     pub(crate) fn start(
         first: Arc<Fs>,
         mut follower: Follower,
@@ -59,7 +59,7 @@ impl Following {
                         tell("the store answers again");
                     }
                     Ok(None) => {}
-                    Err(why) => tell(&format!("what is new cannot be read: {why}")),
+                    Err(why) => tell(&format!("the new state cannot be read: {why}")),
                 }
                 if serves && !follower.may_serve() {
                     served.stop();
@@ -82,7 +82,7 @@ impl Following {
         })
     }
 
-    /// The state that is served last.
+    /// The last state that is served.
     pub(crate) fn newest(&self) -> Arc<Fs> {
         Arc::clone(&self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -92,7 +92,7 @@ impl Following {
         drop(self.stop);
         let _ = self.thread.join();
         self.replica.stop();
-        // What hears of replacements has the replica.
+        // The hook of replacements holds the replica.
         self.replica.on_replace(|| ());
     }
 }

@@ -15,16 +15,16 @@ use super::{Access, Device, Unopened};
 use crate::failure::{Failure, Kind, notice};
 use crate::size;
 
-/// How long a store may take to answer while a command begins.
+/// Time limit for answers of a store while a command begins.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How a mount tries a store.
+/// Trial of a store before a mount.
 const SHORT_TRIAL: ProbeOptions = ProbeOptions {
     writers: 8,
     rounds: 1,
 };
 
-/// Refuses options that need one another.
+/// Refuses options without the options that they need.
 pub(crate) fn check(settings: &StoreSettings) -> Result<(), Failure> {
     let needs_flush_cache =
         settings.discard_cache || settings.lag.is_some() || settings.lag_bytes.is_some();
@@ -38,7 +38,7 @@ pub(crate) fn check(settings: &StoreSettings) -> Result<(), Failure> {
     Err(Failure::usage(why))
 }
 
-/// Names the key file, where no option does.
+/// Variable that names the key file, if no option does.
 const KEY_FILE_VARIABLE: &str = "STEADFAST_KEY_FILE";
 
 /// A volume on an object store, as it is named: `URL` or `URL@SNAPSHOT`.
@@ -62,7 +62,7 @@ pub(crate) fn url(image: &Path) -> Option<Url> {
     Some(Url { url, snapshot })
 }
 
-/// A failure, and of what kind it is.
+/// A failure, with its kind.
 pub(crate) fn failure(error: OpenError) -> Failure {
     let failure = Failure::new(error.to_string());
     match error {
@@ -78,7 +78,7 @@ pub(crate) fn failure(error: OpenError) -> Failure {
     }
 }
 
-/// The place that a URL names.
+/// The location of a URL.
 pub(crate) fn location(url: &str, endpoint: Option<&str>) -> Result<Location, Failure> {
     let access = StoreAccess {
         endpoint: endpoint.map(str::to_owned),
@@ -98,13 +98,13 @@ pub(crate) fn key_file_variable() -> Option<PathBuf> {
     name.map(PathBuf::from)
 }
 
-/// The key file that an option names, or the environment.
+/// The key file of an option, or of the environment.
 pub(crate) fn key_file_of(option: Option<&Path>) -> Result<Option<KeyFile>, Failure> {
     let path = option.map(Path::to_owned).or_else(key_file_variable);
     path.map(|path| key_file(&path)).transpose()
 }
 
-/// How a store is reached.
+/// The access to a store.
 pub(crate) fn access(
     endpoint: Option<&str>,
     key_file: Option<&Path>,
@@ -121,7 +121,7 @@ pub(crate) fn find(url: &str, access: &StoreAccess) -> Result<Found, Failure> {
     Found::new(place, access, PATIENCE).map_err(failure)
 }
 
-/// How commands open volumes.
+/// The options with which commands open volumes.
 pub(crate) fn options(wishes: &StoreSettings) -> Result<OpenOptions, Failure> {
     Ok(OpenOptions {
         access: access(wishes.endpoint.as_deref(), wishes.key_file.as_deref())?,
@@ -163,7 +163,7 @@ fn open_found(
     opened.map_err(failure)
 }
 
-/// The cache that the options name. A file that is not there is made.
+/// The cache of the options. A missing file is made.
 pub(crate) fn cache_options(path: &Path, wishes: &StoreSettings) -> Result<CacheOptions, Failure> {
     let mut options = CacheOptions::open(path, wishes.cache_size).map_err(failure)?;
     options.lag = wishes.lag.unwrap_or(options.lag);
@@ -191,7 +191,7 @@ fn open_cached(url: &Url, path: &Path, wishes: &StoreSettings) -> Result<Device,
     Ok(Device::Block(Arc::new(device)))
 }
 
-/// Opens a volume whose reads are kept on a cache.
+/// Opens a volume whose cache keeps reads.
 fn open_keeping_reads(
     url: &Url,
     access: Access,
@@ -232,21 +232,21 @@ pub(crate) fn follow(
     Ok((follower, Device::Block(Arc::new(device))))
 }
 
-/// How a server with fail-over opens its volumes.
+/// Settings with which a server with fail-over opens its volumes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Serving {
-    /// It answers for so long after each proof that it owns the volume.
+    /// Time for which it answers after each proof that it owns the volume.
     pub(crate) lease: Duration,
-    /// An owner that has not released the volume is fenced.
+    /// Whether to fence an owner that has not released the volume.
     pub(crate) take_over: bool,
-    /// The lease of an owner is waited out even if it was a process of this machine that has ended.
+    /// Whether to wait for the lease of an owner even if it was a process of this machine that has ended.
     pub(crate) wait_for_dead: bool,
 }
 
 /// A volume that is served with fail-over.
 pub(crate) struct Served {
     pub(crate) device: Arc<StoreDevice>,
-    /// The write verifier: of the volume and the term.
+    /// The write verifier, made of the volume and the term.
     pub(crate) verifier: u64,
 }
 
@@ -274,7 +274,7 @@ pub(crate) fn open_to_serve(url: &Url, serving: &Serving) -> Result<Served, Fail
     })
 }
 
-/// Finds out whether a volume could be served from here: the store, its rules, the key.
+/// Checks whether a volume could be served from here: the store, its rules, the key.
 pub(crate) fn look_before(url: &Url) -> Result<(), Failure> {
     let wishes = StoreSettings::default();
     try_store(url, &wishes)?;
@@ -297,7 +297,7 @@ pub(super) fn open(url: &Url, access: Access, wishes: &StoreSettings) -> Result<
     }
 }
 
-/// Opens a volume with the key file that an option names, or the environment.
+/// Opens a volume with the key file of an option, or of the environment.
 pub(super) fn open_with_key(
     url: &Url,
     access: Access,

@@ -18,8 +18,8 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 pub(crate) mod programs;
 pub(crate) use programs::{PROGRAM, said};
 
-/// Keeps the tests of one program apart, where some make mount namespaces: such a namespace takes along whatever its
-/// neighbours have mounted, and their servers go on when they unmount.
+/// Keeps the tests of one program apart if some make mount namespaces: such a namespace copies the mounts of all
+/// neighbours, and their servers go on after an unmount.
 pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE
@@ -27,7 +27,7 @@ pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Whether volumes can be mounted here; if not, says so.
+/// Whether volumes can be mounted here; prints if not.
 pub(crate) fn can_mount() -> bool {
     let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
     if !can {
@@ -42,7 +42,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// None, with a word, where nothing can be mounted.
+    /// None, with a message, if nothing can be mounted.
     pub(crate) fn new() -> Option<Place> {
         if !can_mount() {
             return None;
@@ -52,7 +52,7 @@ impl Place {
         Some(place)
     }
 
-    /// On tmpfs, where a file is persistent memory; without a volume. None, with a word, where there is none.
+    /// On tmpfs, where a file is persistent memory; without a volume. None, with a message, if there is no tmpfs.
     pub(crate) fn in_memory() -> Option<Place> {
         let tmpfs = "/dev/shm";
         let is_tmpfs = rustix::fs::statfs(tmpfs).is_ok_and(|fs| fs.f_type == 0x0102_1994);
@@ -84,7 +84,7 @@ impl Place {
         self.dir.path().join("mnt")
     }
 
-    /// Runs a command here, at most a minute.
+    /// Runs a command here, for a minute at most.
     pub(crate) fn command(&self, program: &str, args: &[&str]) -> Output {
         programs::run(self.path(), program, args)
     }
@@ -101,7 +101,7 @@ impl Place {
         said(&output)
     }
 
-    /// Runs it; it must fail with this exit code. Returns what it said.
+    /// Runs it; it must fail with this exit code. Returns its output.
     pub(crate) fn refused(&self, code: i32, args: &[&str]) -> String {
         programs::refused(self.path(), code, args)
     }

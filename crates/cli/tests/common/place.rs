@@ -16,7 +16,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whatever this user may do here.
+    /// A place for tests that need no mount.
     pub(crate) fn anywhere() -> Place {
         Place::within(tempfile::tempdir().unwrap())
     }

@@ -1,4 +1,4 @@
-//! Running the program under test and others: at most a minute each, and what they said.
+//! Runs the program under test and others, for a minute each at most, and returns their output.
 #![allow(dead_code, reason = "no program of tests uses all of it")]
 
 use std::path::Path;
@@ -27,13 +27,13 @@ pub(crate) fn run_when_free(run: impl FnMut() -> Output) -> Output {
     steadfast_testkit::retry_while(in_use, run)
 }
 
-/// All that it said.
+/// The whole output of a program.
 pub(crate) fn said(output: &Output) -> String {
     let out = String::from_utf8_lossy(&output.stdout);
     format!("{out}{}", String::from_utf8_lossy(&output.stderr))
 }
 
-/// Runs a program that must succeed; its output.
+/// Runs a program that must succeed; returns its output.
 pub(crate) fn must(dir: &Path, program: &str, args: &[&str]) -> String {
     let output = run(dir, program, args);
     assert!(
@@ -44,7 +44,7 @@ pub(crate) fn must(dir: &Path, program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs the program under test, which must fail with this exit code; what it said.
+/// Runs the program under test, which must fail with this exit code; returns its output.
 pub(crate) fn refused(dir: &Path, code: i32, args: &[&str]) -> String {
     let output = run(dir, PROGRAM, args);
     assert_eq!(
@@ -56,7 +56,7 @@ pub(crate) fn refused(dir: &Path, code: i32, args: &[&str]) -> String {
     said(&output)
 }
 
-/// A program that runs beside the test and ends with it.
+/// A program that runs during the test and ends with it.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
@@ -64,7 +64,7 @@ impl Running {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    /// Asks for the end by a signal: the exit code. The limit ends a test whose program hangs.
+    /// Sends a signal that asks for the end; returns the exit code. The limit ends a test whose program hangs.
     pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
         self.signal(signal);
         let begun = Instant::now();

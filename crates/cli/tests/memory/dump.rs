@@ -1,4 +1,4 @@
-//! What `dump` shows.
+//! The output of `dump`.
 
 use super::*;
 
@@ -134,7 +134,7 @@ fn dump_shows_single_inodes_directories_and_pages() {
             &[why],
         );
     }
-    // One that is free is shown as its words are.
+    // The words of a free inode are shown as they are.
     let free = json(&place, &["dump", "--json", "--inode", "77", "img"]);
     assert_eq!(free["alive"], false);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Waits for a state that comes after the kernel has sent RELEASE to the server. No call waits for that request.
+/// Waits for a state that follows the RELEASE of the kernel to the server. No call waits for that request.
 fn until(is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -32,7 +32,7 @@ fn every_page_and_every_inode_can_be_used_and_comes_back() {
     };
     assert_eq!(error.kind(), ErrorKind::StorageFull);
     assert_eq!(counts().0, 0, "pages are left");
-    // What is there can still be read, named otherwise and removed.
+    // Files can still be read, renamed and removed.
     fs::rename(place.mnt().join("big"), place.mnt().join("new")).unwrap();
     let len = file.metadata().unwrap().len();
     assert_eq!(len, (empty.0 - 1) * 4096, "one page has the names");
@@ -69,7 +69,7 @@ fn every_page_and_every_inode_can_be_used_and_comes_back() {
     place.end();
 }
 
-/// Kills the server, and waits until the kernel knows.
+/// Kills the server, and waits until the kernel has noticed.
 pub(super) fn kill(place: &Place) {
     kill_process(server(place), Signal::KILL).unwrap();
     while fs::metadata(place.mnt()).is_ok() {
@@ -109,7 +109,8 @@ fn work(mnt: &Path, writer: u32, told: &mpsc::Sender<Done>) {
     let _: Option<u32> = (0..).find(|i| step(*i).is_err());
 }
 
-/// The server is killed while three clients work: after a number of their calls, so at another moment in each round.
+/// The server is killed while three clients work: after a number of their calls, so at a different moment in each
+/// round.
 #[test]
 fn every_call_that_returned_is_there_after_the_server_was_killed() {
     let Some(place) = mounted("64M", "rw") else {
@@ -157,7 +158,7 @@ fn every_call_that_returned_is_there_after_the_server_was_killed() {
     place.end();
 }
 
-/// Compares a directory with what was told of it. A call that had not returned may have happened.
+/// Compares a directory with the reported calls. A call that had not returned may have happened.
 fn look(dir: &Path, done: &[Done]) {
     for writer in 0..3 {
         let of_mine = |done: &&Done| match done {
@@ -177,7 +178,7 @@ fn look(dir: &Path, done: &[Done]) {
             match *step {
                 Done::Written(_, i) if i % 3 == 0 => whole(*i, ""),
                 Done::Written(_, i) if is_last => {
-                    // The rename, and then the removal, were on their way.
+                    // The rename, and then the removal, were in progress.
                     let place = ["", "-renamed"]
                         .into_iter()
                         .find(|to| path(*i, to).exists());
@@ -200,7 +201,7 @@ fn look(dir: &Path, done: &[Done]) {
     }
 }
 
-/// The kernel sends SIGBUS for what is no longer there.
+/// The kernel sends SIGBUS for pages that are gone.
 #[test]
 fn a_file_that_is_cut_short_under_its_mount_fails_calls_and_not_the_server() {
     let Some(place) = mounted("64M", "rw") else {
@@ -226,7 +227,7 @@ fn a_file_that_is_cut_short_under_its_mount_fails_calls_and_not_the_server() {
     assert_eq!(late.unwrap_err().raw_os_error(), Some(5), "EIO, not zeros");
     let write = fs::write(place.mnt().join("new"), "new");
     assert_eq!(write.unwrap_err().raw_os_error(), Some(5));
-    // Zeros may lie in the place of any word: nothing is shown any more that is not known to be true.
+    // Any word may be zeros: only what is known to be true is shown.
     let early = fs::read(place.mnt().join("early"));
     assert_eq!(early.unwrap_err().raw_os_error(), Some(5));
     assert_eq!(server(&place), pid, "the server lives");

@@ -1,4 +1,4 @@
-//! Volumes in persistent memory, end to end: how they are made, looked at, mounted, filled and lost, and every wrong way to ask.
+//! Volumes in persistent memory, end to end: made, inspected, mounted, filled and lost, and every wrong way to ask.
 //! The memory is a file on tmpfs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -48,7 +48,7 @@ fn state(place: &Place) -> String {
     info["state"].as_str().unwrap().to_owned()
 }
 
-/// Runs what must fail with this code and say all of these words.
+/// Runs a command that must fail with this code and print all of these words.
 #[track_caller]
 fn refused(place: &Place, code: i32, args: &[&str], words: &[&str]) {
     let text = place.refused(code, args);
@@ -148,7 +148,7 @@ fn info_counts_inodes_and_tells_the_medium() {
         inodes(&json(&place, &["info", "--json", "img"])),
         (all, free)
     );
-    // Of a volume on blocks they are made as they are needed.
+    // A volume on blocks makes inodes on demand.
     place.must(&["mkfs", "--size", "16M", "blocks"]);
     let blocks = json(&place, &["info", "--json", "blocks"]);
     assert_eq!(
@@ -158,9 +158,9 @@ fn info_counts_inodes_and_tells_the_medium() {
     assert!(!place.must(&["info", "blocks"]).contains("inodes:"));
 }
 
-/// The volume's own counters had some of those that the mount adds.
+/// Once, the volume had counters of its own with the names of those that the mount adds.
 #[test]
-fn no_counter_is_told_twice() {
+fn no_counter_is_shown_twice() {
     let Some(place) = mounted("16M", "rw") else {
         return;
     };
@@ -211,7 +211,7 @@ fn udev_and_file_know_such_a_volume() {
     for what in ["persistent memory", "format 1", "label \"test\""] {
         assert!(named.contains(what), "{named}");
     }
-    // One of which only the copy of the superblock is left is a volume, but no name for its place.
+    // A device with only the copy of the superblock holds a volume, but udev does not report it.
     image(&place).write_all_at(&[0; 4096], 0).unwrap();
     refused(&place, 1, &["info", "--udev", "img"], &["superblock"]);
     assert!(place.must(&["info", "img"]).contains("label:    test"));
@@ -247,7 +247,7 @@ fn nothing_is_overwritten_without_force() {
         &["img", "'test' in persistent memory", "--force"],
     );
     assert!(place.must(&["info", "img"]).contains("label:    test"));
-    // Zeros are nothing.
+    // Zeros do not count as content.
     File::create(place.path().join("zeros"))
         .unwrap()
         .set_len(1 << 20)
@@ -312,7 +312,7 @@ fn options_that_do_not_go_together_are_refused() {
     ]);
 }
 
-/// The kernel writes the pages of such a file back whenever it likes.
+/// The kernel writes the pages of such a file back at any time.
 #[test]
 fn a_file_on_a_disk_is_refused_but_for_reading() {
     let Some(place) = place("1M") else { return };
@@ -366,7 +366,7 @@ fn what_is_for_blocks_does_not_apply() {
     }
     refused(&place, 1, &["dump", "--log", "img"], &["img", "no log"]);
     refused(&place, 1, &["serve", "disk", "img"], &["no flash image"]);
-    // And the reverse: what is for memory alone.
+    // And the reverse: options for memory alone.
     place.must(&["mkfs", "--size", "16M", "blocks"]);
     refused(
         &place,
@@ -386,7 +386,7 @@ fn wrong_words_at_the_beginning_are_seen() {
         fs::write(place.path().join("img"), &whole).unwrap();
         image(&place).write_all_at(bytes, at).unwrap();
     };
-    // The magic number, then another word, of the superblock: the copy counts, and that is said.
+    // The magic number of the superblock, then another word: the copy counts, and a note says so.
     for at in [0, 64] {
         written(at, b"\xff\xff\xff");
         let found = place.steadfast(&["fsck", "img"]);
@@ -398,7 +398,7 @@ fn wrong_words_at_the_beginning_are_seen() {
         );
         place.must(&["fsck", "img"]);
     }
-    // Of both.
+    // In both.
     written(0, b"\xff");
     image(&place).write_all_at(b"\xff", 4096).unwrap();
     for args in [
@@ -463,7 +463,7 @@ fn a_file_of_the_wrong_size_is_refused() {
         &["mount", "img", "mnt"],
         &["img", "no Steadfast volume"],
     );
-    // A longer one is as good as one of the right size.
+    // A longer file is as good as one of the right size.
     place.must(&["mkfs", "--on", "pm", "--size", "1M", "--force", "img"]);
     resize(2 << 20);
     place.must(&["fsck", "img"]);
@@ -473,7 +473,7 @@ fn a_file_of_the_wrong_size_is_refused() {
 }
 
 #[test]
-fn a_second_opener_is_told_which_process_has_it() {
+fn a_second_opener_learns_which_process_has_it() {
     let Some(place) = mounted("1M", "rw") else {
         return;
     };

@@ -1,4 +1,4 @@
-//! The operations that are compared, and what each finds.
+//! The operations that are compared, and the tree that each of them finds.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::fs::{self, File, Permissions};
@@ -17,7 +17,7 @@ use crate::common::User;
 
 pub(crate) type Act = fn(&Path) -> io::Result<String>;
 
-/// Owns most of what is there.
+/// Owner of most files.
 const OWNER: User = User {
     uid: 1000,
     gid: 1000,
@@ -29,7 +29,7 @@ const MEMBER: User = User {
     gid: 1001,
     groups: &[2000],
 };
-/// Belongs to nothing.
+/// Owns nothing, and is in no group.
 const OTHER: User = User {
     uid: 1002,
     gid: 1002,
@@ -95,8 +95,8 @@ fn at(path: impl AsRef<Path>, flags: OFlags) -> io::Result<OwnedFd> {
 fn rw(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
     at(path, OFlags::RDWR)
 }
-/// Copies a program by another process. A child that another test of this process forks meanwhile would inherit a
-/// file open for writing here, and executing it would fail with "Text file busy".
+/// Copies a program in another process. A child that another test of this process forks meanwhile would inherit a
+/// file open for writing here, and running the copy would fail with "Text file busy".
 fn copy_program(from: &str, to: &Path) -> io::Result<()> {
     let status = std::process::Command::new("cp")
         .arg(from)

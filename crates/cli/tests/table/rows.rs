@@ -272,7 +272,7 @@ pub(crate) fn rows() -> Vec<(&'static str, Act)> {
             dir = rustix::fs::openat(&dir, &*name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         }
         rustix::fs::openat(&dir, "file", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))?;
-        // Away again, before somebody walks it by path.
+        // Moved out, before somebody walks it by path.
         rename(d.join("void"), d.join("gone"), RenameFlags::empty())?;
         ok(fs::remove_dir_all(d.join("gone"))?)
     });

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What is done: a line of $CRASH_ACKED for the check
+    /// Text of the acknowledgement: a line of $CRASH_ACKED for the check
     text: OsString,
 }
 

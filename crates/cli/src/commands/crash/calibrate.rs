@@ -1,4 +1,4 @@
-//! `steadfast crash calibrate`: a model held against the real file system.
+//! `steadfast crash calibrate`: compares a model with the real file system.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,19 +17,20 @@ use crate::text;
 pub(crate) struct Args {
     /// The file system: ext4, xfs or btrfs
     fs: String,
-    /// Its mount options, separated by commas; data=writeback, data=journal, nodelalloc and noauto_da_alloc have models of their own
+    /// Its mount options, separated by commas; data=writeback, data=journal, nodelalloc and noauto_da_alloc have
+    /// models of their own
     #[arg(short = 'o', long, value_name = "OPTIONS", default_value = "")]
     options: String,
-    /// The model that is held against it: a name of 'crash models', or a file. Default: the one of the file system and its options
+    /// Model to compare: a name of 'crash models', or a file. Default: the model of the file system and its options
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Power cuts; about four for each sequence of calls
+    /// Number of power cuts; about four for each sequence of calls
     #[arg(long, value_name = "N", default_value_t = 1000)]
     cuts: usize,
-    /// Seed of sequences and cuts: the same one gives the same sequences
+    /// Seed of sequences and cuts: the same seed gives the same sequences
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Mounts at a time (by default one per processor)
+    /// Number of mounts at a time (default: one per processor)
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Write the model to this file, with the result in 'calibrated'
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let name = args.model.as_deref();
     let model = Model::load(name.unwrap_or(fs.model(&args.options))).map_err(usage)?;
     if args.cuts == 0 {
-        return Err(usage("--cuts 0: nothing would be found out"));
+        return Err(usage("--cuts: at least 1 is needed"));
     }
     let stop = stopped_by_signals(super::Second::Waits)?;
     let options = Options {

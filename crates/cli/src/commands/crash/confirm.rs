@@ -1,4 +1,4 @@
-//! `steadfast crash confirm`: a finding looked for on the real file system.
+//! `steadfast crash confirm`: looks for a finding on the real file system.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -30,19 +30,20 @@ pub(crate) struct Args {
     /// Its mount options, separated by commas
     #[arg(short = 'o', long, value_name = "OPTIONS", default_value = "")]
     options: String,
-    /// Power cuts
+    /// Number of power cuts
     #[arg(long, value_name = "N", default_value_t = 400)]
     cuts: usize,
-    /// Seed of all that is random
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Shell command that runs in each tree before the check, as for 'crash explore'
     #[arg(long, value_name = "CMD")]
     recover: Option<String>,
-    /// Shell command that judges each tree, as for 'crash explore'. Without it, only the very tree of the finding counts
+    /// Shell command that judges each tree, as for 'crash explore'. Without it, only the exact tree of the finding
+    /// counts
     #[arg(long, value_name = "CMD")]
     check: Option<String>,
-    /// Mounts at a time (by default one per processor)
+    /// Number of mounts at a time (default: one per processor)
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Print the result as JSON
@@ -53,13 +54,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let fs = kind(&args.fs)?;
     if args.cuts == 0 {
-        return Err(usage("--cuts 0: nothing would be found out"));
+        return Err(usage("--cuts: at least 1 is needed"));
     }
     let report = saved_report(&args.trace)?;
     let finding = finding(&report, &args.finding)?;
     let trace = Trace::open(&args.trace).map_err(not_run)?;
     let run = Run::of_trace(&trace).map_err(not_run)?;
-    // The state on this file system's model, else on the first that comes with the program.
+    // The state on this file system's model, else on the first shipped model.
     let wanted = fs.model(&args.options);
     let under = finding.under.iter().find(|u| u.model == wanted);
     let under = under.or_else(|| {
@@ -119,7 +120,7 @@ fn lines(id: &str, line: &str, fs: Kind, found: &Confirmation) -> String {
     let _ = writeln!(out, "  {}", found.line());
     let _ = writeln!(
         out,
-        "  the run was carried out {} times on {} ({}) in {:.0} s; {} cuts left the very tree of the finding, {} a tree with the same verdict",
+        "  the run was carried out {} times on {} ({}) in {:.0} s; {} cuts left the exact tree of the finding, {} a tree with the same verdict",
         found.runs,
         fs.name(),
         found.kernel,

@@ -23,7 +23,7 @@ use crate::{size, text};
 /// Models that are explored if none is named.
 const MODELS: &str = "ext4,xfs,btrfs,posix";
 
-/// ExploreOptions states are judged, and what is written of them.
+/// Options of the exploration and of its reports.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExploreOptions {
     /// Models of file systems, separated by commas: names of 'crash models', or files such as ./mine.toml
@@ -32,24 +32,25 @@ pub(crate) struct ExploreOptions {
     /// Shell command that runs in each state before the check, and may write
     #[arg(long, value_name = "CMD")]
     recover: Option<String>,
-    /// Shell command that judges a state, its working directory and $CRASH_DIR. $CRASH_ACKED names a file of what was
-    /// acknowledged, a line each; $CRASH_ISSUED one of what may be there. Exit status 0 is fine, 77 no verdict, 126 and 127 an error,
-    /// all else broken. Without it, the recovery must exit with 0 and print the same when it runs again
+    /// Shell command that judges a state, which is its working directory and $CRASH_DIR. $CRASH_ACKED names a file
+    /// with the acknowledged lines; $CRASH_ISSUED names one with the lines that may be there. Exit status: 0 good, 77
+    /// no verdict, 126 and 127 an error, any other broken. Without this option, the recovery must exit with 0 and
+    /// print the same when it runs again
     #[arg(long, value_name = "CMD", required_unless_present = "recover")]
     check: Option<String>,
-    /// Stop after this time, with what was found until then
+    /// Stop after this time; the report has the findings up to then
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     budget: Duration,
-    /// Checks at a time (by default one per processor)
+    /// Number of checks at a time (default: one per processor)
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// States by chance, after the systematic ones
+    /// Number of random states, after the systematic ones
     #[arg(long, value_name = "N", default_value_t = Limits::default().samples)]
     samples: usize,
-    /// Seed of the states by chance: the same one gives the same states
+    /// Seed of the random states: the same seed gives the same states
     #[arg(long, value_name = "N", default_value_t = Limits::default().seed)]
     seed: u64,
-    /// Most states of each kind and model; the report says what was left out
+    /// Maximum number of states of each kind and model; the report says what was left out
     #[arg(long, value_name = "N", default_value_t = 4000)]
     states: usize,
     /// Time limit of each recovery and each check
@@ -58,20 +59,20 @@ pub(crate) struct ExploreOptions {
     /// Limit of the address space of each recovery and each check
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     check_memory: Option<u64>,
-    /// Do not look for syncs that repair what is found
+    /// Do not look for syncs that repair a finding
     #[arg(long)]
     no_repair: bool,
-    /// Judge each state by itself, also if it equals one that was judged, or differs only where the check never looked
+    /// Judge every state, also one that equals a judged state or differs from it only where the check never looked
     #[arg(long, visible_alias = "no-prune")]
     no_pruning: bool,
-    /// Record the recovery of this many states (for each model, with --recover), and judge every state that a power cut inside it could
-    /// leave
+    /// Record the recovery of this many states (for each model, with --recover), and judge every state that a power
+    /// cut during it could leave
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "30", default_value_t = 0, hide_default_value = true)]
     recovery_cuts: usize,
-    /// Look for syncs that can go without a state getting worse, on each model
+    /// On each model, look for syncs whose removal makes no state worse
     #[arg(long)]
     superfluous: bool,
-    /// Look for each finding on the real ext4, xfs or btrfs, too, with this many power cuts (needs root)
+    /// Also look for each finding on the real ext4, xfs or btrfs, with this many power cuts (needs root)
     #[arg(long, value_name = "CUTS", num_args = 0..=1, require_equals = true, default_missing_value = "100", default_value_t = 0, hide_default_value = true)]
     confirm: usize,
     /// The disk says that data is durable when it is not: syncs keep order, but make nothing durable
@@ -89,10 +90,10 @@ pub(crate) struct ExploreOptions {
     /// Print the report as JSON: docs/crash-test.schema.json describes it
     #[arg(long)]
     json: bool,
-    /// The report (--json) of an earlier run: what it has found does not count again
+    /// Report (--json) of an earlier run: its findings do not count again
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Only findings on these models count for the exit status, separated by commas
+    /// Models whose findings alone count for the exit status, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     fail_on: Vec<String>,
 }
@@ -114,7 +115,7 @@ pub(crate) struct Args {
     trace: PathBuf,
 }
 
-/// What is checked before the program runs.
+/// Options, checked before the program runs.
 pub(super) struct Prepared {
     models: Vec<Model>,
     baseline: Option<Report>,
@@ -129,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// Reads what the options name, so that what is wrong is said first.
+/// Reads the files that the options name, so that errors come before the program runs.
 pub(super) fn prepare(how: &ExploreOptions) -> Result<Prepared, Failure> {
     let models = how.fs.iter().map(|name| Model::load(name.trim()));
     let mut models = models.collect::<Result<Vec<_>, _>>().map_err(usage)?;
@@ -244,7 +245,7 @@ pub(super) fn explore(
     Ok((report, code))
 }
 
-/// How findings are looked for on real file systems.
+/// Settings of the search for findings on real file systems.
 struct Confirm<'a> {
     cuts: usize,
     seed: u64,
@@ -253,7 +254,7 @@ struct Confirm<'a> {
 }
 
 impl Confirm<'_> {
-    /// Each finding on the file systems of its models; what cannot be tried here is a warning.
+    /// Looks for each finding on the file systems of its models; one that cannot be tried here gives a warning.
     fn all(
         &self,
         run: &Run,
@@ -350,8 +351,8 @@ fn about(trace: &Trace) -> About {
     about
 }
 
-/// A check that refuses the files as the workload left them says nothing about power cuts; one that refuses the files before it blames
-/// the workload for having begun.
+/// Refuses a check that rejects the files as the workload left them: it says nothing about power cuts. Returns a
+/// warning if the check rejects the files before the workload: it would blame the workload for having begun.
 fn sanity(checker: &Checker, run: &Run, models: &[Model]) -> Result<Option<String>, Failure> {
     let Some(model) = models.first() else {
         return Err(usage("--fs names no model"));
@@ -381,7 +382,7 @@ fn sanity(checker: &Checker, run: &Run, models: &[Model]) -> Result<Option<Strin
     })
 }
 
-/// Writes the report in all forms that are asked for.
+/// Writes the report in all requested forms.
 pub(super) fn tell(how: &ExploreOptions, report: &Report) -> Result<(), Failure> {
     let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
         Some(path) => {

@@ -14,10 +14,10 @@ pub(crate) struct Args {
     /// The log that 'strace -f -y -xx -ttt -s 10000000 -o LOG -- WORKLOAD' wrote
     #[arg(long, value_name = "LOG")]
     strace: PathBuf,
-    /// The directory of the workload, absolute and without symbolic links: what happens elsewhere is left out
+    /// Directory of the workload, absolute and without symbolic links; calls elsewhere are left out
     #[arg(long, value_name = "DIR")]
     root: PathBuf,
-    /// A copy of the directory as it was before
+    /// Copy of the directory before the workload
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
     /// The trace to write

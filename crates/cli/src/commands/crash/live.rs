@@ -16,17 +16,17 @@ use super::{duration, not_run, stopped_by_signals, usage};
 use crate::failure::{Code, Failure};
 use crate::{size, text};
 
-/// What the server says when the mount answers.
+/// Line that the server prints when the mount answers.
 const READY: &str = "ready";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct MountArgs {
-    /// The model that says what a power cut may leave: a name of 'crash models', or a file
+    /// Model of what a power cut may leave: a name of 'crash models', or a file
     #[arg(long, value_name = "MODEL", default_value = "ext4")]
     fs: String,
-    /// A directory: its copy is what the mount holds at first, durable. It is not written to
+    /// Directory whose copy is the first, durable content of the mount. The directory itself is not changed
     dir: PathBuf,
-    /// Where to mount. What programs write there is kept in memory, and goes with the mount
+    /// Mount point. Writes are kept in memory, and lost at the unmount
     mnt: PathBuf,
     /// Stay in the foreground; print 'ready' when the mount answers
     #[arg(long)]
@@ -37,11 +37,11 @@ pub(crate) struct MountArgs {
 pub(crate) struct CutArgs {
     /// A mount of 'crash mount'
     mnt: PathBuf,
-    /// What survives besides what is durable: nothing (durable), a part by chance (random), or all names and sizes that may be
-    /// there without their data (worst)
+    /// What survives besides durable data: nothing (durable), a random part (random), or all names and sizes that may
+    /// be there without their data (worst)
     #[arg(long, value_name = "POLICY", default_value = "durable")]
     policy: String,
-    /// Seed of 'random' (by default the number of the cut)
+    /// Seed of 'random' (default: the number of the cut)
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print the answer as JSON
@@ -62,29 +62,29 @@ pub(crate) struct PlainArgs {
 pub(crate) struct FailArgs {
     /// A mount of 'crash mount'
     mnt: PathBuf,
-    /// Which calls: write, fsync, fdatasync, rename, create, unlink, … ; without it every call that changes something, or the writes if
-    /// --after is given
+    /// Calls that fail: write, fsync, fdatasync, rename, create, unlink, … ; default: every call that changes
+    /// something, or the writes if --after is given
     #[arg(long, value_name = "CALL")]
     call: Option<String>,
-    /// Of which files: a path from the mount's root, where * stands for all but a slash, and ** for anything
+    /// Files whose calls fail: a path from the mount's root, where * matches all but a slash, and ** anything
     #[arg(long, value_name = "PATTERN")]
     path: Option<String>,
     /// Fail with this error: EIO, ENOSPC, EROFS, ENOMEM or EACCES
     #[arg(long, value_name = "ERROR", required_unless_present = "how")]
     errno: Option<String>,
-    /// Do less than is said instead: short, torn or lost (writes), ignored (syncs), slow
+    /// Instead of an error: short, torn or lost (writes), ignored (syncs), slow
     #[arg(long, value_name = "WAY", conflicts_with = "errno")]
     how: Option<String>,
-    /// The nth such call alone, counted from now on
+    /// Fail only the nth such call, counted from now on
     #[arg(long, value_name = "N")]
     nth: Option<u64>,
-    /// When this much was written
+    /// Fail after this much was written
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     after: Option<u64>,
-    /// What a failed fsync does with data that is not durable: keep it for the next one, or drop it, as Linux does
+    /// Data that is not durable after a failed fsync: keep it for the next one, or drop it, as Linux does
     #[arg(long, value_name = "WHAT", default_value = "keep")]
     then: String,
-    /// How long a slow call takes
+    /// Duration of a slow call
     #[arg(long, value_name = "TIME", value_parser = duration)]
     time: Option<std::time::Duration>,
     /// Print the answer as JSON
@@ -109,7 +109,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// This command again, in a process of its own; returns when the mount answers.
+/// Runs this command again in a process of its own; returns when the mount answers.
 fn in_background(args: &MountArgs) -> Result<ExitCode, Failure> {
     let program = std::env::current_exe().map_err(not_run)?;
     let mut server = Command::new(program)
@@ -117,7 +117,7 @@ fn in_background(args: &MountArgs) -> Result<ExitCode, Failure> {
         .args([&args.dir, &args.mnt])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        // Not ours: a caller that reads ours to its end would wait for the server.
+        // A pipe of its own: a caller that reads our standard error to its end would wait for the server.
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()

@@ -33,20 +33,20 @@ use crate::failure::{Code, Failure};
 pub(crate) enum Command {
     /// Find out whether a program survives a power cut: record it once, judge every state that a cut could leave
     Test(Box<test::Args>),
-    /// Run a program and write every call on its files down
+    /// Run a program and record every call on its files
     Record(record::Args),
-    /// Make a trace of a log of strace, where nothing can be mounted
+    /// Make a trace from a log of strace, where nothing can be mounted
     Import(import::Args),
     /// Judge the states that a power cut in a recorded run could leave
     Explore(Box<explore::Args>),
     /// Show a finding in full, for each model
     Explain(explain::Args),
-    /// Lay the state of a finding out as a directory
+    /// Make a directory with the state of a finding
     Show(show::Args),
-    /// Look for a finding on the real file system: carry the recorded run out there, cut the power, compare (needs root)
+    /// Look for a finding on the real file system: repeat the recorded run there, cut the power, compare (needs root)
     Confirm(confirm::Args),
-    /// Hold a model against the real file system: short sequences of calls, power cuts, and whether the model allows what is left
-    /// (needs root)
+    /// Compare a model with the real file system: run short sequences of calls, cut the power, and see whether the
+    /// model allows what is left (needs root)
     Calibrate(calibrate::Args),
     /// Mount a directory whose power can be cut while programs use it
     Mount(live::MountArgs),
@@ -56,11 +56,11 @@ pub(crate) enum Command {
     PowerOn(live::PlainArgs),
     /// Make calls on such a mount fail, or do less than they say
     Fail(live::FailArgs),
-    /// Let all calls on such a mount be as they are again
+    /// End all faults of such a mount
     Heal(live::PlainArgs),
     /// Unmount such a mount, whether its power is on or not
     Stop(live::PlainArgs),
-    /// Tell what is not durable on such a mount, by file, range and name
+    /// Show what is not durable on such a mount, by file, range and name
     Status(live::PlainArgs),
     /// List the models of file systems, or print one
     Models(models::Args),
@@ -98,7 +98,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Nothing can be said of the program.
+/// The run says nothing about the program.
 fn not_run(why: impl Display) -> Failure {
     Failure::new(why.to_string()).with_code(Code::NotRun)
 }
@@ -108,17 +108,17 @@ fn usage(why: impl Display) -> Failure {
     Failure::usage(why.to_string())
 }
 
-/// What a second signal that asks for the end does.
+/// Effect of a second termination signal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Second {
     /// It ends the process.
     Ends,
-    /// Nothing: a real file system is mounted on a disk that this process serves. If it ended, the kernel would unmount the one without the
-    /// other, and wait for it for ever.
+    /// Nothing: a real file system is mounted on a disk that this process serves. If the process ended, the kernel
+    /// would unmount the file system without its disk, and wait for ever.
     Waits,
 }
 
-/// Becomes true at a signal that asks for the end.
+/// A flag that a termination signal sets.
 fn stopped_by_signals(second: Second) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let caught = |e| not_run(format!("catching signals: {e}"));
@@ -147,7 +147,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("'{text}' is no time: write 10ms, 90s, 10m or 1h"))
 }
 
-/// Where the report of a trace is kept, for `explain` and `show`.
+/// Path of a trace's report, for `explain` and `show`.
 fn report_of(trace: &Path) -> PathBuf {
     let mut name = trace.as_os_str().to_owned();
     name.push(".report.json");

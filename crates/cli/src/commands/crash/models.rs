@@ -10,7 +10,7 @@ use crate::text;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print this model: the start of one of your own
+    /// Print this model, as a start for your own
     name: Option<String>,
     /// Print the list as JSON
     #[arg(long, conflicts_with = "name")]
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(name) = &args.name {
-        // Read before it is printed, so that a file of the user's is checked, too.
+        // Loaded before it is printed, so that a user's file is checked, too.
         Model::load(name).map_err(usage)?;
         let text = match Model::text(name) {
             Some(text) => text.to_owned(),

@@ -1,4 +1,4 @@
-//! `steadfast crash self`: this stack's own crashes, explored.
+//! `steadfast crash self`: explores crashes of this stack itself.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -14,16 +14,16 @@ pub(crate) struct Args {
     /// volumes have no log
     #[arg(long, value_enum, default_value_t = Kind::Block)]
     on: Kind,
-    /// The contract that is explored
+    /// Contract to explore
     #[arg(long, value_parser = contract_parser(), default_value_t)]
     contract: Contract,
-    /// Seed of everything random; the same seed repeats a run
+    /// Seed of all random choices; the same seed repeats a run
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Crash images to check at least
+    /// Minimum number of crash images to check
     #[arg(long, default_value_t = 10_000)]
     images: u64,
-    /// Threads (by default one per processor)
+    /// Number of threads (default: one per processor)
     #[arg(long)]
     jobs: Option<usize>,
     /// Print the result as JSON

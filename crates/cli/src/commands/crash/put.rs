@@ -1,4 +1,4 @@
-//! `steadfast crash put`: how a file is replaced, explored.
+//! `steadfast crash put`: explores the replacement of a file.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// Size of the new content, up to 32K
     #[arg(long, default_value = "12K", value_parser = crate::size::parse)]
     size: u64,
-    /// Let power cuts tear blocks: each sector of 512 bytes has its own fate
+    /// Let power cuts tear blocks: each sector of 512 bytes survives or not by itself
     #[arg(long)]
     tears: bool,
     /// Print the result as JSON

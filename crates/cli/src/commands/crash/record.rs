@@ -1,4 +1,4 @@
-//! `steadfast crash record`: runs a program and writes every call on its files down.
+//! `steadfast crash record`: runs a program and records every call on its files.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,33 +14,33 @@ use super::{duration, not_run};
 use crate::failure::Failure;
 use crate::{size, text};
 
-/// RecordOptions a program is run and recorded.
+/// Options of a recorded run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RecordOptions {
-    /// Shell command that makes the initial files, in the directory of the recording; all that it does is durable
+    /// Shell command that makes the initial files, in the directory of the recording; all its changes are durable
     #[arg(long, value_name = "CMD")]
     setup: Option<OsString>,
     /// Begin with a copy of this directory
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
-    /// Let the program see its files here, for programs with fixed paths: other processes still see what is there. Default: a
-    /// new directory, which is the working directory of the program and its $CRASH_DIR
+    /// Directory in which the program sees its files, for programs with fixed paths; other processes still see what
+    /// is there. Default: a new directory, which is the working directory of the program and its $CRASH_DIR
     #[arg(long, value_name = "DIR")]
     at: Option<PathBuf>,
-    /// End the workload after this time, and go on with what it did until then
+    /// End the workload after this time; what it did until then is kept
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     time_limit: Duration,
-    /// Do not note where in the program each call comes from
+    /// Do not record the place in the program that each call comes from
     #[arg(long)]
     no_stacks: bool,
-    /// Have stores through mmap written back after this time again and again, or before each call that changes or syncs names or
+    /// Write back stores through mmap at this interval, or before each call that changes or syncs names or
     /// acknowledges (every-call). Default: when the kernel does it, so that their order is not known
     #[arg(long, value_name = "TIME|every-call", value_parser = mapped)]
     mmap: Option<Mapped>,
-    /// Largest trace
+    /// Maximum size of the trace
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = size::parse)]
     trace_limit: u64,
-    /// Go on although the workload ends with another exit status than 0
+    /// Go on even if the exit status of the workload is not 0
     #[arg(long)]
     allow_failure: bool,
 }
@@ -108,7 +108,7 @@ pub(super) fn record(
     trace: &Path,
     stop: &Arc<AtomicBool>,
 ) -> Result<Recorded, Failure> {
-    // Before there are threads. What the kernel refuses is tried in another way, which says what is missing.
+    // Before any thread starts. If the kernel refuses, the recording tries another way, which says what is missing.
     let _ = record::enter_user_namespace();
     let mut options = Options::new(workload.to_vec(), trace.to_owned());
     options.from.clone_from(&how.from);
@@ -138,7 +138,7 @@ pub(super) fn record(
     }
 }
 
-/// What a recording cannot know, as reports say it.
+/// What a recording cannot know, in the words of reports.
 pub(super) fn blind_spots(blind: &BlindSpots) -> Vec<String> {
     let mut told = Vec::new();
     if !blind.syncs_watched {

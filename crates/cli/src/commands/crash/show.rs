@@ -1,4 +1,4 @@
-//! `steadfast crash show`: the state of a finding as a directory, to debug in.
+//! `steadfast crash show`: makes a directory with the state of a finding, for debugging.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,9 +19,9 @@ pub(crate) struct Args {
     trace: PathBuf,
     /// The finding: V1, V2, …
     finding: String,
-    /// The directory to make: the files as a power cut could leave them
+    /// Directory to make, with the files as a power cut could leave them
     dir: PathBuf,
-    /// The model whose state it is: a name, or the file of your own. Default: the first one of the finding
+    /// Model of the state: a name, or a file of your own. Default: the first model of the finding
     #[arg(long, value_name = "MODEL")]
     fs: Option<String>,
 }

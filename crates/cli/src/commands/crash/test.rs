@@ -15,10 +15,10 @@ pub(crate) struct Args {
     record: record::RecordOptions,
     #[command(flatten)]
     explore: explore::ExploreOptions,
-    /// Keep the trace here. Default: a file for temporary use, which is kept if something was found
+    /// Keep the trace here. Default: a temporary file, which is kept if something was found
     #[arg(short, long, value_name = "TRACE")]
     output: Option<PathBuf>,
-    /// The program and its arguments. Each line that it writes to standard output acknowledges something, as does 'crash ack'
+    /// Program and its arguments. Each line that it writes to standard output is an acknowledgement, like 'crash ack'
     #[arg(last = true, required = true, value_name = "WORKLOAD")]
     workload: Vec<OsString>,
 }
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let recorded = record::record(&args.record, &args.workload, &trace, &stop);
     if recorded.is_err() && args.output.is_none() && is_empty(&trace) {
-        // Nothing was mounted or started: there is nothing to keep, and the failure is told anyway.
+        // Nothing was mounted or started: there is nothing to keep, and the failure is reported anyway.
         let _ = std::fs::remove_file(&trace);
     }
     recorded?;

@@ -20,7 +20,7 @@ pub(super) struct Shown {
     image: String,
     block: u64,
     what: String,
-    /// Whether it ends in the seal of this address and volume, as metadata does.
+    /// Whether the block ends in the seal for its address and volume, as metadata does.
     sealed: bool,
     bytes: String,
     #[serde(skip)]
@@ -49,7 +49,7 @@ pub(super) fn look(
         BlockPlace::InodeBitmap(group) => format!("the inode-block bitmap of group {group}"),
         BlockPlace::Contents(group) if sealed => format!("metadata in group {group}"),
         BlockPlace::Contents(group) => format!("data in group {group}, or free"),
-        BlockPlace::Beyond => "behind the end of the volume".to_owned(),
+        BlockPlace::Beyond => "after the end of the volume".to_owned(),
     };
     Ok(Shown {
         image: image.display().to_string(),

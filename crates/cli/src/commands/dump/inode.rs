@@ -68,7 +68,7 @@ struct Xattr {
     value: String,
 }
 
-/// What an inode is, in words.
+/// Kind of an inode, in words.
 pub(super) fn kind_name(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Regular => "file",

@@ -1,4 +1,4 @@
-//! The log, for people line by line as it is read, and for programs as one value.
+//! Prints the log line by line as it is read, or as one JSON value.
 
 use std::path::Path;
 
@@ -13,14 +13,14 @@ use crate::failure::Failure;
 use crate::volume::{self, VolumeMap};
 use crate::{size, text};
 
-/// How much of a record is shown.
+/// Amount of detail of a record.
 #[derive(Clone, Copy)]
 pub(super) struct Detail {
     pub(super) entries: bool,
     pub(super) bytes: bool,
 }
 
-/// Everything, as JSON has it.
+/// The whole log, as in the JSON output.
 #[derive(Serialize)]
 pub(super) struct Log {
     headers: Vec<Header>,
@@ -129,7 +129,7 @@ struct Recovery {
     home_blocks: u64,
     last_sequence: Option<u64>,
     resumed: bool,
-    /// Why the log ends where it does, or why it is refused.
+    /// Reason for the end of the log, or for its refusal.
     why: String,
 }
 

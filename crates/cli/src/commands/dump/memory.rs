@@ -1,5 +1,5 @@
-//! `steadfast dump` of a volume in persistent memory: superblock, chunks and the use of all pages; one inode or directory as its
-//! words say, with what a mount would make of them; or one page.
+//! `steadfast dump` of a volume in persistent memory: superblock, chunks and the use of all pages; the words of one
+//! inode or directory, with what a mount would show; or one page.
 //!
 //! The structures have the names of `steadfast_pmfs::layout`, which has the byte maps.
 
@@ -95,7 +95,7 @@ impl Shown {
     }
 }
 
-/// What the superblock says.
+/// Fields of the superblock.
 #[derive(Serialize)]
 struct Superblock {
     uuid: String,

@@ -1,5 +1,5 @@
-//! What a page says beside the options: exit codes and examples. Every command has both; the examples are parsed by a
-//! test, so that none is out of date.
+//! Exit codes and examples of each page. Every command has both; a test parses the examples, so that none is out of
+//! date.
 
 mod crash;
 mod store;
@@ -7,19 +7,19 @@ mod streams;
 
 /// Exit codes of most commands.
 const USUAL: &str = "0 done; 1 failed, and standard error says why; 2 the command line is wrong.";
-/// Those of servers, which run until they are asked to end.
+/// Exit codes of servers, which run until they are asked to end.
 const SERVER: &str = "0 a signal or an unmount asked for the end, and everything is durable; 1 failed; 2 the command line, or a file that it \
     names for its options, is wrong.";
 
 const NFS_SERVER: &str = "0 a signal asked for the end, and everything is durable; 1 failed; 2 the command line, or a file that it \
     names for its options, is wrong; 5 another server took the volumes over.";
 
-/// Of one command.
+/// Sections of one command.
 pub(super) struct Sections {
-    /// As its page is called.
+    /// Name of its page.
     pub(super) name: &'static str,
     pub(super) exit: &'static str,
-    /// Command lines, and what each does.
+    /// Command lines, each with a description.
     pub(super) examples: &'static [(&'static str, &'static str)],
 }
 
@@ -62,7 +62,7 @@ const SECTIONS: &[Sections] = &[
             ),
             (
                 "steadfast mkfs --size 1G --contract relaxed data.img",
-                "Make a volume for which the kernel keeps what programs write until a file is closed or synced.",
+                "Make a volume for which the kernel caches writes until a file is closed or synced.",
             ),
             (
                 "steadfast mkfs --size 100G --on s3://bucket/prefix",
@@ -108,7 +108,7 @@ const SECTIONS: &[Sections] = &[
     },
     Sections {
         name: "steadfast-fsck",
-        exit: "0 clean, or not checked for lack of need (-p); 1 damage was found and repaired; 4 damage is left; 8 the check could not run; \
+        exit: "0 clean, or no check was needed (-p); 1 damage was found and repaired; 4 damage is left; 8 the check could not run; \
             2 the command line is wrong.",
         examples: &[
             (
@@ -149,11 +149,11 @@ const SECTIONS: &[Sections] = &[
             ),
             (
                 "steadfast scrub --data --rate 50M /mnt",
-                "Read the content of files, too, and leave the disk to others.",
+                "Read the content of files, too, at a limited rate.",
             ),
             (
                 "steadfast scrub --json data.img",
-                "Look at an image; what is found as JSON.",
+                "Scrub an image, with the result as JSON.",
             ),
         ],
     },
@@ -165,7 +165,7 @@ const SECTIONS: &[Sections] = &[
             ("steadfast info --json /mnt", "Show a mounted one as JSON."),
             (
                 "steadfast info --udev /dev/sdb1",
-                "Show what udev(7) keeps of a volume.",
+                "Show the properties that udev(7) keeps of a volume.",
             ),
         ],
     },
@@ -197,10 +197,10 @@ const SECTIONS: &[Sections] = &[
     usual(
         "steadfast-stat",
         &[
-            ("steadfast stat /mnt", "Show what a mount has counted."),
+            ("steadfast stat /mnt", "Show the counters of a mount."),
             (
                 "steadfast stat --watch 5 /mnt",
-                "Show each five seconds what was done.",
+                "Show every five seconds what was done.",
             ),
             (
                 "steadfast stat /run/steadfast-nfs-2049.sock",
@@ -281,7 +281,7 @@ const SECTIONS: &[Sections] = &[
             ),
             (
                 "steadfast serve nfs --config /etc/steadfast/nfs.toml",
-                "Serve what a file says.",
+                "Serve the exports of a file.",
             ),
             (
                 "steadfast serve nfs --client 10.0.0.0/8 --listen 0.0.0.0 data.img:/home:/users/home",
@@ -365,7 +365,7 @@ const SECTIONS: &[Sections] = &[
                 "steadfast install-helper",
                 "Let mount(8) and fstab(5) find this program.",
             ),
-            ("steadfast install-helper --remove", "Take the names away."),
+            ("steadfast install-helper --remove", "Remove the names."),
         ],
     ),
     usual(
@@ -374,7 +374,7 @@ const SECTIONS: &[Sections] = &[
     ),
 ];
 
-/// Those of all pages.
+/// Sections of all pages.
 pub(super) fn all() -> impl Iterator<Item = &'static Sections> {
     SECTIONS
         .iter()

@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args, image: &Path) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What does not go together with this kind of medium.
+/// Refuses options that this kind of medium does not have.
 fn check(args: &Args) -> Result<(), Failure> {
     if args
         .contract
@@ -105,7 +105,7 @@ fn reuse(args: &Args, image: &Path) -> Result<Device, Failure> {
     }
 }
 
-/// A DAX device, which is filled, if it may be overwritten.
+/// A DAX device, used whole, if it may be overwritten.
 fn reuse_device(args: &Args, image: &Path) -> Result<Device, Failure> {
     if args.size.is_some() {
         return Err(Failure::usage(format!(

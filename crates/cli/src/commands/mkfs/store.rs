@@ -24,41 +24,41 @@ pub(crate) enum Flush {
     /// When the store has acknowledged it: what a flush acknowledged survives the loss of the machine; after any crash the disk
     /// is a flush that includes it
     Store,
-    /// When it is durable on the cache device that a mount names ('-o cache=FILE,flush=cache'). If process or power fails, the disk
-    /// is exactly the last flush. If machine or cache is lost, or another machine takes over, the disk is exactly some earlier
-    /// flush, at most 'lag' behind. A mount without a cache promises what 'store' does
+    /// When it is durable on the cache device that a mount names ('-o cache=FILE,flush=cache'). If process or power
+    /// fails, the disk is exactly the last flush. If machine or cache is lost, or another machine takes over, the
+    /// disk is exactly some earlier flush, at most 'lag' behind. A mount without a cache keeps the promise of 'store'
     Cache,
 }
 
-/// How units are compressed.
+/// Compression of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Compress {
     /// Not at all
     None,
-    /// Zstandard, at level 1; what does not shrink stays as it is
+    /// Zstandard, at level 1; data that does not shrink stays as it is
     Zstd,
 }
 
-/// How objects are written.
+/// Encoding of objects.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Coding {
-    /// On an object store: compress what is written
+    /// On an object store: compress all data
     #[arg(long, value_enum, value_name = "METHOD", default_value = "none")]
     compress: Compress,
-    /// On an object store: encrypt what is written (AES-256-GCM), with a key that the key file wraps
+    /// On an object store: encrypt all data (AES-256-GCM), with a key that the key file wraps
     #[arg(long)]
     encrypt: bool,
-    /// With --encrypt: a file with 32 random bytes or more (by default STEADFAST_KEY_FILE). Without the file no program can read the
-    /// volume: keep a copy elsewhere
+    /// With --encrypt: a file with 32 random bytes or more (by default STEADFAST_KEY_FILE). Without the file no
+    /// program can read the volume: keep a copy elsewhere
     #[arg(long, value_name = "FILE", requires = "encrypt")]
     key_file: Option<PathBuf>,
-    /// On an object store: what is read, compressed and encrypted at a time, 4K to 256K [default: 64K]
+    /// On an object store: size of the unit that is read, compressed and encrypted, 4K to 256K [default: 64K]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     unit: Option<u64>,
 }
 
 impl Coding {
-    /// Whether one of the options is given, which are for object stores alone.
+    /// Whether one of the options for object stores is given.
     pub(super) fn is_given(&self) -> bool {
         self.compress != Compress::None || self.encrypt || self.unit.is_some()
     }
@@ -136,7 +136,7 @@ pub(super) fn run(args: &Args, image: &Path, url: &store::Url) -> Result<ExitCod
         ..store::StoreSettings::default()
     };
     let mut options: OpenOptions = store::options(&wishes)?;
-    // A key file in the environment says nothing of a volume that is not to be encrypted.
+    // A key file in the environment has no effect on a volume without encryption.
     options.access.key = coding.key;
     let device = store::open_disk(url, Access::Change, &options)?;
     let contract = args.contract.unwrap_or_default();
@@ -158,7 +158,7 @@ pub(super) fn run(args: &Args, image: &Path, url: &store::Url) -> Result<ExitCod
 /// A volume must not lie inside another one.
 fn check_prefix(url: &str, endpoint: Option<&str>) -> Result<(), Failure> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    // A directory above one with a volume may be anything; nothing is looked for there.
+    // A directory above may be anything: only the directory itself is checked.
     if scheme == "file" {
         return look(url, endpoint);
     }

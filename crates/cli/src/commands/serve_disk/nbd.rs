@@ -1,9 +1,9 @@
 //! nbdkit with our plugin in it, as a child that ends with this process.
 //!
-//! The plugin tells through a pipe that clients can come, and at the end how the disk was closed. Through
-//! another it hears of the end: then it finishes what is in progress, flushes and closes the disk, and
-//! ends nbdkit, which by itself would wait for clients that have nothing to say. Signals of
-//! the terminal do not reach nbdkit, so that this is the only way.
+//! The plugin reports through a pipe that clients can connect, and at the end how the disk was closed. Another pipe
+//! asks the plugin to end: it then finishes the requests in progress, flushes and closes the disk, and ends nbdkit,
+//! which by itself would wait for idle clients. Signals of the terminal do not reach nbdkit, so that this is the only
+//! way.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, ErrorKind, PipeReader, Write};
@@ -27,10 +27,10 @@ use crate::failure::Failure;
 pub(super) const DEFAULT: SocketAddr =
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 10809));
 
-/// Names of the plugin: as nbdkit wants it, and as cargo builds it.
+/// Names of the plugin: the one that nbdkit expects, and the one that cargo builds.
 const PLUGINS: [&str; 2] = ["nbdkit-steadfast-plugin.so", "libsteadfast_nbdkit.so"];
 
-/// Where clients come.
+/// Address for clients.
 pub(super) enum Place {
     /// A Unix socket; the path is absolute.
     Socket(PathBuf),
@@ -39,11 +39,11 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// At a socket. One that a killed server left there is removed, as soon as its nbdkit has noticed and ended: that is
-    /// waited for as the image is.
+    /// A socket at this path. The socket of a killed server is removed as soon as its nbdkit has noticed and ended:
+    /// this waits for that as for the image.
     pub(super) fn socket(path: &Path) -> Result<Place, Failure> {
         let path = std::path::absolute(path).map_err(|e| Failure::at(path, e))?;
-        // A number of looks and not a time: a busy machine gets all of them.
+        // A number of attempts, not a time: a busy machine gets all of them.
         let mut looks = IN_USE_PATIENCE.as_millis() / LOOK_AGAIN_AFTER.as_millis();
         while !is_free(&path)? {
             if looks == 0 {
@@ -55,7 +55,7 @@ impl Place {
         Ok(Place::Socket(path))
     }
 
-    /// As NBD clients write it.
+    /// The URI, as NBD clients write it.
     pub(super) fn uri(&self) -> String {
         match self {
             Place::Socket(path) => format!("nbd+unix:///?socket={}", escaped(path.as_os_str())),
@@ -63,7 +63,7 @@ impl Place {
         }
     }
 
-    /// What clients type.
+    /// Commands for clients.
     pub(super) fn clients(&self) -> Vec<String> {
         let uri = self.uri();
         let kernel = match self {
@@ -109,7 +109,7 @@ fn is_free(path: &Path) -> Result<bool, Failure> {
             std::fs::remove_file(path).map_err(|e| Failure::at(path, e))?;
             Ok(true)
         }
-        // It ended, and took its socket along.
+        // The server ended, and removed its socket.
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(true),
         Err(e) => Err(Failure::at(path, e)),
     }
@@ -129,12 +129,12 @@ fn escaped(path: &OsStr) -> String {
     text
 }
 
-/// How nbdkit is started.
+/// Settings for the start of nbdkit.
 pub(super) struct Options<'a> {
-    /// Where the plugin is, if it was said.
+    /// Path of the plugin, if one is given.
     pub(super) plugin: Option<&'a Path>,
     pub(super) threads: Option<u16>,
-    /// Handed on as they are.
+    /// Options that are passed on unchanged.
     pub(super) more: &'a [OsString],
 }
 
@@ -147,7 +147,7 @@ fn missing(error: &std::io::Error) -> Failure {
     })
 }
 
-/// Where nbdkit keeps its own plugins.
+/// Directory of nbdkit's own plugins.
 fn plugin_dir() -> Result<Option<PathBuf>, Failure> {
     let output = Command::new("nbdkit").arg("--dump-config").output();
     let output = output.map_err(|e| missing(&e))?;
@@ -235,7 +235,7 @@ pub(super) fn serve(
         .spawn(move || {
             if signals.forever().next().is_some() {
                 let _ = control.write_all(&[0]);
-                // Held open until nbdkit has ended: its end would say the same.
+                // The pipe stays open until nbdkit has ended: closing it asks for the end, too.
                 signals.forever().for_each(drop);
             }
             drop(control);
@@ -250,20 +250,20 @@ pub(super) fn serve(
             let _ = thread.join();
             watched
         }
-        // The pipe's end went with the thread.
+        // The pipe's end was dropped with the thread.
         Err(e) => Err(Failure::new(format!("starting a thread: {e}"))),
     };
-    // How it ended is known from what it told.
+    // Its reports say how it ended.
     let ended = child.wait();
     let ended = ended.map_err(|e| Failure::new(format!("waiting for nbdkit: {e}")));
     if let Place::Socket(path) = place {
-        // nbdkit leaves it. Another process may have removed it: best effort.
+        // nbdkit leaves the socket. Another process may have removed it: best effort.
         let _ = std::fs::remove_file(path);
     }
     watched.and(ended).map(|_| ExitCode::SUCCESS)
 }
 
-/// Follows what the plugin tells, until it can tell no more.
+/// Reads the plugin's reports until its pipe closes.
 fn watch(
     image: &Path,
     status: PipeReader,

@@ -12,7 +12,7 @@ use crate::mount_options;
 use crate::size;
 use crate::volume::store;
 
-/// The options of `mount` that say how a volume on an object store is opened.
+/// The options of `mount` for opening a volume on an object store.
 const OPTIONS: [&str; 10] = [
     "take_over",
     "store_timeout",
@@ -26,7 +26,7 @@ const OPTIONS: [&str; 10] = [
     "discard_cache",
 ];
 
-/// What the words after `-o` wish.
+/// The settings of the words after `-o`.
 fn wishes(arguments: &[String]) -> Result<StoreSettings, Failure> {
     let words = arguments.iter().flat_map(|argument| argument.split(','));
     for word in words.map(str::trim).filter(|word| !word.is_empty()) {
@@ -48,7 +48,7 @@ fn wishes(arguments: &[String]) -> Result<StoreSettings, Failure> {
     Ok(options.store)
 }
 
-/// As the server takes it.
+/// The same for the server.
 fn settings(args: &Args, wishes: &StoreSettings) -> Settings {
     Settings {
         image: Some(args.image.clone()),
@@ -116,7 +116,7 @@ pub(super) fn run(args: &Args, url: &store::Url) -> Result<ExitCode, Failure> {
     serve_fuse(args, &args.image, &dir, Arc::new(disk), args.epoch_full)
 }
 
-/// Over NBD. nbdkit's process opens the volume; what is wrong with it is found out here, before.
+/// Over NBD. nbdkit's process opens the volume; errors are found here, before it starts.
 fn run_nbd(
     args: &Args,
     url: &store::Url,

@@ -1,13 +1,14 @@
 //! Clients of an export: networks, addresses, and host names, which are looked up when the exports are read.
 //!
-//! A name means the addresses that it has at that moment: an answer of DNS decides which clients may use the export, so names are
-//! for networks whose DNS is trusted as far as the export is. A name that has no address is an error, not an empty list.
+//! A name stands for its addresses at that moment. DNS then decides which clients may use the export, so use names
+//! only in networks whose DNS is trusted as far as the export is. A name without an address is an error, not an empty
+//! list.
 
 use std::net::{IpAddr, ToSocketAddrs};
 
 use steadfast_nfs::{IpNet, everybody};
 
-/// The networks of all that is named.
+/// The networks of all named clients.
 pub(crate) fn networks(names: &[String]) -> Result<Vec<IpNet>, String> {
     let mut networks = Vec::new();
     for name in names {

@@ -1,8 +1,8 @@
-//! What is to be served: the command line and a TOML file, made one plan.
+//! The plan of what is served, made of the command line and a TOML file.
 //!
-//! Each option is declared once, for both: [`Settings`] are those of the server, [`ExportOptions`] those of an export.
-//! The file says for all exports what the command line says for those it names; where both speak of
-//! the server, the command line holds. The help of the command shows the file.
+//! Each option is declared once, for both: [`Settings`] are options of the server, [`ExportOptions`] those of an
+//! export. Options of exports on the command line apply to its images, those in the file to the file's exports. For
+//! options of the server, the command line takes precedence. The help of the command shows the file.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::clients::networks;
 use super::values::{CacheBytes, ListenAt, Time, least_of, nearest};
 use crate::failure::{Code, Failure};
 
-/// Where NFS is looked for.
+/// Default address of NFS.
 const DEFAULT_LISTEN: &str = "127.0.0.1:2049";
 
 /// Options of the server.
@@ -29,19 +29,20 @@ pub(crate) struct Settings {
     /// Offer the MOUNT program at this port, too
     #[arg(long, value_name = "PORT")]
     pub(crate) mount_port: Option<u16>,
-    /// Certificate of the server, and those between it and its authority: clients may use TLS (xprtsec=tls)
+    /// Certificate of the server, and those between it and its authority: with them, clients may use TLS
+    /// (xprtsec=tls)
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// Its private key, without a password
+    /// Private key of the certificate, without a password
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Certificates of the authorities that certify clients: they may show one (xprtsec=mtls)
+    /// Certificates of the authorities that certify clients: with them, clients may show a certificate (xprtsec=mtls)
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// Calls that may be in progress at a time, 1 to 1024 [default: 64]
+    /// Maximum number of calls in progress, 1 to 1024 [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Memory for cached blocks of each volume, 1M at least [default: an eighth of all, shared by the volumes]
+    /// Memory for cached blocks of each volume, at least 1M [default: an eighth of the memory, shared by the volumes]
     #[arg(long, value_name = "SIZE")]
     pub(crate) cache: Option<CacheBytes>,
     /// Socket where 'steadfast stat' reads the counters [default: steadfast-nfs-PORT.sock in /run or XDG_RUNTIME_DIR]
@@ -50,35 +51,35 @@ pub(crate) struct Settings {
     /// Offer counters to Prometheus at this address of this host, as http://ADDRESS:PORT/metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// Write a line for each call and each mount to the end of this file, or to standard output (-); SIGHUP begins it anew
+    /// Append a line for each call and each mount to this file, or to standard output (-); SIGHUP opens the file anew
     #[arg(long, value_name = "FILE|-")]
     pub(crate) access_log: Option<PathBuf>,
-    /// Connections that one address may have, an IPv6 network (/64) being one address [default: 4096]
+    /// Maximum number of connections of one address; an IPv6 network (/64) is one address [default: 4096]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connections_per_address: Option<u32>,
-    /// TLS handshakes that one address may have under way [default: 64]
+    /// Maximum number of TLS handshakes in progress of one address [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) handshakes_per_address: Option<u32>,
     /// Register with rpcbind, for clients that do not name the ports (as root)
     #[arg(long)]
     pub(crate) rpcbind: bool,
-    /// Wait until the server at --peer is gone, then take its volumes over and serve them: volumes on an object store
+    /// Wait until the server at --peer is gone, then take over and serve its volumes, which lie on an object store
     #[arg(long)]
     pub(crate) standby: bool,
-    /// Where the other server has its --heartbeat
+    /// Address of the other server's --heartbeat
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) peer: Option<String>,
-    /// Tell the other server at this address of this host whether this one serves
+    /// Address of this host at which the other server learns whether this one serves
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) heartbeat: Option<SocketAddr>,
-    /// How long the peer may be silent before it counts as gone [default: 2s]
+    /// Time of silence after which the peer counts as gone [default: 2s]
     #[arg(long, value_name = "TIME")]
     pub(crate) gone_after: Option<Time>,
-    /// Answer only while the store has confirmed within this time that no other machine took over; a successor waits for it
-    /// [default with the other options of fail-over: 5s]
+    /// Answer only while the store has confirmed within this time that no other machine took over; a successor waits
+    /// as long [default with the other options of fail-over: 5s]
     #[arg(long, value_name = "TIME")]
     pub(crate) lease: Option<Time>,
-    /// Take the volumes over at once, after the lease of the server that has them: for cluster managers
+    /// Take the volumes over at once, after the lease of their owner: for cluster managers
     #[arg(long)]
     pub(crate) take_over: bool,
     /// Exports of the file.
@@ -87,7 +88,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// These where something was said, else those of the file.
+    /// These settings, with those of the file where none is given.
     fn over(self, file: Settings) -> Settings {
         let Settings {
             listen,
@@ -138,7 +139,7 @@ impl Settings {
         }
     }
 
-    /// What clients that want TLS get, with what exports allow.
+    /// The TLS of the server; `allows_mtls`: an export allows client certificates.
     fn load_tls(&self, allows_mtls: bool) -> Result<Option<Tls>, Failure> {
         let (cert, key) = match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
             (None, None, None) => return Ok(None),
@@ -179,16 +180,18 @@ pub(crate) struct ExportOptions {
     path: Option<String>,
     #[arg(skip)]
     directory: Option<String>,
-    /// Host or network that may use the exports, such as 10.0.0.0/8, server.example.org, or * for all; may be repeated [default: this host]
+    /// Host or network that may use the exports, such as 10.0.0.0/8, server.example.org, or * for all; may be
+    /// repeated [default: this host]
     #[arg(long = "client", value_name = "CLIENT")]
     clients: Option<Vec<String>>,
     /// Refuse all changes, and leave the images unchanged
     #[arg(long, num_args = 0, default_missing_value = "true")]
     read_only: Option<bool>,
-    /// Let clients use ports that every user of theirs may use: 1024 and up
+    /// Let clients use ports of 1024 and up, which any user of theirs may use
     #[arg(long = "insecure", num_args = 0, default_missing_value = "true")]
     any_port: Option<bool>,
-    /// How connections may be protected: none, tls, mtls; several with commas [default: all that the server can do]
+    /// Allowed protection of connections: none, tls, mtls; several with commas [default: all that the server
+    /// supports]
     #[arg(
         long,
         value_name = "HOW",
@@ -206,16 +209,16 @@ pub(crate) struct ExportOptions {
     /// Number of the anonymous group [default: 65534]
     #[arg(long, value_name = "GID")]
     anon_gid: Option<u32>,
-    /// Operations that form a stream, whose order holds over a crash [default: file]
+    /// Operations that form a stream, which keeps its order across a crash [default: file]
     #[arg(long, value_enum)]
     streams: Option<Streams>,
-    /// Clients with other rights; the first that holds a client decides.
+    /// Clients with other rights; the first entry that matches a client decides.
     #[arg(skip)]
     access: Vec<ExportOptions>,
 }
 
 impl ExportOptions {
-    /// The same, with what the export says where nothing was said of these clients.
+    /// These options, with those of the export where none is given for these clients.
     fn within(&self, export: &ExportOptions) -> ExportOptions {
         ExportOptions {
             clients: self.clients.clone(),
@@ -229,7 +232,7 @@ impl ExportOptions {
         }
     }
 
-    /// What it allows, and to whom.
+    /// The access that it allows, and its clients.
     fn to_access(&self, path: &str) -> Result<Access, Failure> {
         let clients = match &self.clients {
             None => this_host(),
@@ -267,7 +270,7 @@ impl ExportOptions {
     }
 }
 
-/// What the command line asks for.
+/// Options and images of the command line.
 pub(crate) struct CommandLine<'a> {
     pub(crate) config: Option<&'a Path>,
     pub(crate) settings: &'a Settings,
@@ -279,11 +282,11 @@ pub(crate) struct CommandLine<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) image: PathBuf,
-    /// No export lets a client change it.
+    /// Whether no export lets a client change it.
     pub(crate) read_only: bool,
 }
 
-/// What is to be served.
+/// Everything that a server needs: settings, volumes, exports.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
@@ -294,10 +297,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Makes one plan of all that was said.
+    /// Makes one plan of command line and file.
     ///
     /// # Errors
-    /// It makes none.
+    /// They make no plan.
     pub(crate) fn new(asked: &CommandLine<'_>) -> Result<Plan, Failure> {
         let (mut plan, allows_mtls) = Plan::read(asked)?;
         plan.tls = plan.settings.load_tls(allows_mtls)?;
@@ -314,7 +317,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The same for a server that runs, and has its certificates: they are not read.
+    /// The same for a running server, which keeps its certificates: they are not read.
     ///
     /// # Errors
     /// As of [`Plan::new`].
@@ -582,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_this_host_alone_is_served() {
+    fn by_default_this_host_alone_is_served() {
         let dir = place();
         let plan = plan(dir.path(), None, &["--read-only", "DIR/a.img"]).unwrap();
         assert_eq!(plan.listen, [DEFAULT_LISTEN.parse().unwrap()]);
@@ -592,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_plan_is_refused_with_a_reason() {
+    fn wrong_settings_are_refused_with_a_reason() {
         let dir = place();
         for (file, line, said) in [
             (None, &[][..], "nothing to serve"),
@@ -726,7 +729,7 @@ mod tests {
         assert!(all.read_only && !all.any_port && all.clients == everybody());
     }
 
-    /// Certificates that cannot be read for a moment kept a reload from changing exports.
+    /// Certificates that could not be read for a moment kept a reload from changing exports.
     #[test]
     fn a_reload_reads_exports_also_while_certificates_cannot_be_read() {
         let dir = place();
@@ -746,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_may_say_what_the_line_may() {
+    fn the_file_takes_the_same_forms_as_the_command_line() {
         let dir = place();
         let file = "listen = [\"0.0.0.0\", \"::1\", \"[::2]:7\"]\ncache = \"2M\"\n[[export]]\nimage = \"DIR/a.img\"\n";
         let plan = plan(dir.path(), Some(file), &["--mount-port", "5"]).unwrap();

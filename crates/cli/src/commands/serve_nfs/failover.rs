@@ -1,7 +1,7 @@
-//! Fail-over: standing by for another server, and answering only while none can have taken over.
+//! Fail-over: standing by for another server, and answering only while no other server can have taken over.
 //!
-//! The *store* decides which server owns a volume, the *lease* when a successor may answer, the *heartbeat* only when
-//! it tries. So a stand-by that is wrong about its peer costs availability, never correctness.
+//! The *store* decides which server owns a volume, the *lease* decides when a successor may answer, the *heartbeat*
+//! decides only when it tries. So a stand-by that is wrong about its peer costs availability, never correctness.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,19 +19,19 @@ use crate::commands::serve::tell_service_manager;
 use crate::failure::{Failure, notice};
 use crate::volume::store::{self, Serving};
 
-/// What is asked for by default.
+/// Default lease.
 const LEASE: Duration = Duration::from_secs(5);
 const GONE_AFTER: Duration = Duration::from_secs(2);
-/// How often a stand-by looks at what it has heard, and a server at its leases.
+/// Interval at which a stand-by checks its peer, and a server its leases.
 const LOOK: Duration = Duration::from_millis(50);
-/// The longest pause after a take-over that failed.
+/// Longest pause after a failed take-over.
 const PAUSE_MOST: Duration = Duration::from_secs(30);
-/// Of two that stand by, the lower number waits so many times longer for the other.
+/// Of two stand-bys, the one with the lower number waits this many times longer for the other.
 const YIELDS: u32 = 5;
-/// How long the last word may take to reach the peer.
+/// Time for the last message to reach the peer.
 const LAST_WORD: Duration = Duration::from_millis(100);
 
-/// What the command line asks for.
+/// Settings of the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Failover {
     standby: bool,
@@ -40,15 +40,15 @@ pub(crate) struct Failover {
     gone_after: Duration,
     peer: Option<String>,
     heartbeat: Option<std::net::SocketAddr>,
-    /// Which volumes are served, for the peer.
+    /// Identity of the served volumes, for the peer.
     identity: u64,
 }
 
 impl Failover {
-    /// None: nothing of it is asked for.
+    /// None if no option of fail-over is given.
     ///
     /// # Errors
-    /// What is asked for does not fit together.
+    /// The options do not fit together.
     pub(crate) fn new(plan: &Plan) -> Result<Option<Failover>, Failure> {
         let Settings {
             standby,
@@ -107,7 +107,7 @@ impl Failover {
         }))
     }
 
-    /// How the volumes are opened. One that stands by knows nothing of the other machine.
+    /// How to open the volumes. A stand-by knows nothing of the other machine.
     pub(crate) fn serving(&self) -> Serving {
         Serving {
             lease: self.lease,
@@ -117,7 +117,7 @@ impl Failover {
     }
 }
 
-/// The same on both machines, whatever program was built (FNV-1a).
+/// A hash that is the same on both machines, in any build (FNV-1a).
 fn identity(names: &[&str]) -> u64 {
     let bytes = names.iter().flat_map(|name| name.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -125,18 +125,18 @@ fn identity(names: &[&str]) -> u64 {
     })
 }
 
-/// The leases of all volumes: an answer leaves while all of them hold.
+/// The leases of all volumes: an answer is sent only while all of them hold.
 #[derive(Debug, Default)]
 pub(crate) struct Leases(RwLock<Vec<(String, ServingLease)>>);
 
 impl Leases {
-    /// Adds those of volumes, by their names.
+    /// Adds the leases of volumes, by their names.
     pub(crate) fn add(&self, more: Vec<(String, ServingLease)>) {
         let mut leases = self.0.write().unwrap_or_else(PoisonError::into_inner);
         leases.extend(more);
     }
 
-    /// A volume is not served any more, and about to be released.
+    /// Removes a volume that is not served any more, and about to be released.
     pub(crate) fn remove(&self, name: &str) {
         let mut leases = self.0.write().unwrap_or_else(PoisonError::into_inner);
         leases.retain(|(other, _)| other != name);
@@ -147,20 +147,20 @@ impl Leases {
         leases.iter().map(|(_, lease)| lease.clone()).collect()
     }
 
-    /// How long all of them hold if nothing renews them.
+    /// Time for which all of them hold if nothing renews them.
     fn left(&self) -> Duration {
         let left = self.list().iter().map(ServingLease::left).min();
         left.unwrap_or_default()
     }
 
-    /// Tells of the first volume that is lost. Ends with it, or with the server.
+    /// Reports the first volume that is lost. Ends with it, or with the server.
     fn watch(self: &Arc<Self>, tell: Sender<Event>) -> Result<(), Failure> {
         let leases = Arc::clone(self);
         let spawned = thread::Builder::new()
             .name("leases".to_owned())
             .spawn(move || {
                 loop {
-                    // One that is closed is not lost: it was released.
+                    // A closed volume is not lost: it was released.
                     let lost = (leases.list().iter())
                         .filter_map(|lease| lease.wait_for_end(Duration::ZERO))
                         .find(|why| !matches!(why, Failed::Closed));
@@ -203,14 +203,14 @@ impl Gate for Leases {
     }
 }
 
-/// What a server with fail-over has beside its volumes.
+/// Parts of a server with fail-over, beside its volumes.
 pub(crate) struct Guard {
     pub(crate) leases: Arc<Leases>,
     heartbeat: Option<Heartbeat>,
 }
 
 impl Guard {
-    /// The volumes are released: the peer need wait for nothing.
+    /// Tells the peer that the volumes are released, and that it need not wait.
     pub(crate) fn has_released(&self) {
         if let Some(heartbeat) = &self.heartbeat {
             heartbeat.say(|| Role::Released);
@@ -219,7 +219,7 @@ impl Guard {
     }
 }
 
-/// Opens the volumes, after standing by if that is asked for. None: a signal came first.
+/// Opens the volumes, after standing by if that is asked for. None if a signal came first.
 pub(crate) fn open(
     failover: &Failover,
     plan: &Plan,
@@ -234,7 +234,7 @@ pub(crate) fn open(
         .transpose()?;
     let opened = match failover.peer.as_deref() {
         Some(peer) => {
-            // What cannot work is found now, not when it is needed.
+            // Errors are found now, not at the take-over.
             for wanted in &plan.volumes {
                 if let Some(url) = store::url(&wanted.image) {
                     store::look_before(&url)?;
@@ -259,7 +259,7 @@ pub(crate) fn open(
     Ok(Some((opened, Guard { leases, heartbeat })))
 }
 
-/// Why a stand-by acts.
+/// The reason for a stand-by to act now, if there is one.
 fn is_due(
     failover: &Failover,
     listening: &Listening,
@@ -272,7 +272,7 @@ fn is_due(
     match fresh.map(|(role, _)| role) {
         Some(Role::Released) => Some("has released its volumes"),
         Some(Role::StandingBy(other)) if other < number => Some("stands by as well"),
-        // It goes first.
+        // The peer goes first.
         Some(Role::StandingBy(_)) => {
             let waited = heard
                 .served
@@ -291,7 +291,7 @@ fn is_due(
     }
 }
 
-/// Waits until the peer is gone, and takes the volumes over. None: a signal came first.
+/// Waits until the peer is gone, and takes the volumes over. None if a signal came first.
 fn stand_by(
     failover: &Failover,
     plan: &Plan,
@@ -330,7 +330,7 @@ fn stand_by(
     }
 }
 
-/// Why the server ends when a volume is lost, and whether another machine has it.
+/// The reason for the end of a server that lost a volume, and whether another machine has the volume.
 pub(crate) fn lost(why: &Failed) -> (String, bool) {
     match why {
         Failed::Stopped(_) => (

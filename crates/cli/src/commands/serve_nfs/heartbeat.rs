@@ -1,8 +1,8 @@
-//! What two servers tell one another: lines of text over TCP, several a second.
+//! The heartbeat between two servers: lines of text over TCP, several a second.
 //!
-//! The one that listens says who it is, then, again and again, what it does. Nothing that is said decides about data: a false
-//! or missing word makes a stand-by take over too early or too late, and then the store fences and the lease is waited out as
-//! ever.
+//! The server that listens sends its identity, then its role, again and again. No line decides about data: after a
+//! false or missing line, a stand-by takes over too early or too late, and then the store still fences, and the lease
+//! is still waited out.
 //!
 //! ```text
 //! STEADFAST-HEARTBEAT 1 <16 hexadecimal digits: which volumes>
@@ -20,24 +20,24 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, notice};
 
-/// Between two lines.
+/// Interval between two lines.
 const BEAT: Duration = Duration::from_millis(250);
-/// How long a connection may take to be made, and a line to come or to be taken.
+/// Time limit of a connection attempt, and of receiving or sending a line.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Peers that listen at a time: one is usual.
+/// Maximum number of connected peers: one is usual.
 const PEERS_MAX: usize = 8;
-/// Bytes of a line, at most.
+/// Maximum length of a line in bytes.
 const LINE_MAX: u64 = 128;
 const GREETING: &str = "STEADFAST-HEARTBEAT 1 ";
 
-/// What a server does.
+/// Role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It serves nothing, and would take over.
+    /// Serves nothing, and would take over.
     StandingBy(u64),
-    /// It serves, for so long at least.
+    /// Serves, at least for this time.
     Active(Duration),
-    /// It served, and has released its volumes.
+    /// Served, and has released its volumes.
     Released,
 }
 
@@ -65,7 +65,7 @@ impl Role {
 
 struct Told {
     role: Box<dyn Fn() -> Role + Send + Sync>,
-    /// Counts changes, so that they are told at once.
+    /// Number of changes, so that each is sent at once.
     changes: u64,
 }
 
@@ -81,7 +81,7 @@ impl Speaker {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells one peer, until it hangs up.
+    /// Sends lines to one peer until it disconnects.
     fn speak(&self, mut peer: TcpStream) -> std::io::Result<()> {
         peer.set_write_timeout(Some(PATIENCE))?;
         peer.set_nodelay(true)?;
@@ -100,7 +100,7 @@ impl Speaker {
     }
 }
 
-/// Tells peers what this server does. The last word goes to those that listen before it is dropped.
+/// Sends this server's role to peers. When dropped, it sends the last line to connected peers.
 pub(crate) struct Heartbeat(Arc<Speaker>);
 
 impl Heartbeat {
@@ -124,7 +124,7 @@ impl Heartbeat {
         Ok(Heartbeat(speaker))
     }
 
-    /// Says something else from now on.
+    /// Sends another role from now on.
     pub(crate) fn say(&self, role: impl Fn() -> Role + Send + Sync + 'static) {
         let mut told = self.0.told();
         told.role = Box::new(role);
@@ -148,7 +148,7 @@ fn accept(listener: &TcpListener, speaker: &Arc<Speaker>) {
         let spawned = thread::Builder::new()
             .name("heartbeat-peer".to_owned())
             .spawn(move || {
-                // The peer that does not take its lines connects again.
+                // A peer that does not take its lines connects again.
                 let _ = speaking.speak(peer);
                 speaking.listeners.fetch_sub(1, Ordering::Relaxed);
             });
@@ -158,12 +158,12 @@ fn accept(listener: &TcpListener, speaker: &Arc<Speaker>) {
     }
 }
 
-/// What is known of the peer.
+/// State of the peer, as far as known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heard {
-    /// The last word, and when it came.
+    /// Last role, and when it came.
     pub(crate) last: Option<(Role, Instant)>,
-    /// When the peer last was known to serve.
+    /// Last time at which the peer was known to serve.
     pub(crate) served: Option<Instant>,
 }
 
@@ -174,7 +174,7 @@ struct Ear {
     ended: AtomicBool,
 }
 
-/// Listens to the peer until it is dropped.
+/// Receives from the peer until dropped.
 pub(crate) struct Listening(Arc<Ear>);
 
 impl Drop for Listening {
@@ -246,7 +246,7 @@ impl Ear {
             }
             Some(identity) if identity != self.identity => {
                 return Err(wrong(
-                    "serves other volumes: its word does not count".to_owned(),
+                    "serves other volumes: its heartbeat does not count".to_owned(),
                 ));
             }
             Some(_) => {}
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_a_server_of_other_volumes_does_not_count() {
+    fn the_heartbeat_of_a_server_of_other_volumes_does_not_count() {
         let at = free_port();
         let _heartbeat = Heartbeat::listen(at, 7, Role::Active(PATIENCE)).unwrap();
         let listening = Listening::to(&at.to_string(), 8).unwrap();

@@ -9,10 +9,10 @@ use steadfast_nfs::Security;
 
 /// The port of NFS.
 const PORT: u16 = 2049;
-/// Letters that a word may differ in from the one that was meant.
+/// Maximum number of typing errors in a word for which another is suggested.
 const TYPING_ERRORS_MAX: usize = 3;
 
-/// Where to listen: an address, with or without a port.
+/// Address to listen on, with or without a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct ListenAt(pub(crate) SocketAddr);
@@ -71,7 +71,7 @@ impl TryFrom<String> for CacheBytes {
 #[serde(try_from = "String")]
 pub(crate) struct Time(pub(crate) Duration);
 
-/// A request to the store takes its time, and nobody waits longer for a lease.
+/// A request to the store needs some time, and nobody waits for a lease any longer.
 const TIMES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(500)..=Duration::from_secs(300);
 
@@ -101,7 +101,7 @@ impl TryFrom<String> for Time {
     }
 }
 
-/// The least protection that is allowed; none if no connection is.
+/// The weakest protection that is allowed; None if no connection is.
 pub(crate) fn least_of(allowed: Option<&[Security]>) -> Option<Security> {
     match allowed {
         None => Some(Security::None),
@@ -109,7 +109,7 @@ pub(crate) fn least_of(allowed: Option<&[Security]>) -> Option<Security> {
     }
 }
 
-/// The known word that is most like the unknown one, from a message of serde:
+/// The known word nearest to the unknown one, from a message of serde:
 /// ``unknown field `x`, expected one of `a`, `b` ``.
 pub(crate) fn nearest(message: &str) -> Option<&str> {
     let mut words = message.split('`').skip(1).step_by(2);

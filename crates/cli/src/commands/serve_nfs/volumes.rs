@@ -1,4 +1,4 @@
-//! The volumes of a server that are open: all that its exports name, each once.
+//! The open volumes of a server: all that its exports name, each once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::failure::{Failure, notice};
 use crate::volume::store::{self, Serving};
 use crate::volume::{self, Access, Device, Volume};
 
-/// How long an image may be in use yet, by a server that was killed just now.
+/// Time to wait for an image that a server killed just now may still hold.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(3);
-/// Memory for cached blocks that a volume has on the smallest machine.
+/// Memory for cached blocks of a volume on the smallest machine.
 const CACHE_BYTES_LEAST: u64 = 64 << 20;
 
 /// A volume that is open.
 struct One {
     image: PathBuf,
     volume: Volume,
-    /// It was opened so, and stays so.
+    /// Whether it was opened read-only, for good.
     read_only: bool,
     /// With fail-over: the disk.
     store: Option<store::Served>,
@@ -73,18 +73,18 @@ impl Opened {
         Ok(opened)
     }
 
-    /// All of them, to be served.
+    /// All of them, for the server.
     pub(crate) fn served(&self) -> Vec<ExportedVolume> {
         self.0.iter().map(One::served).collect()
     }
 
-    /// The leases of those with fail-over.
+    /// The leases of the volumes with fail-over.
     pub(crate) fn leases(&self) -> Vec<(String, ServingLease)> {
         let lease = |one: &One| Some((one.name(), one.store.as_ref()?.device.lease()?));
         self.0.iter().filter_map(lease).collect()
     }
 
-    /// The volumes of another plan in its order, and those of them that were opened for it.
+    /// The volumes of another plan in its order, and those that were opened for it.
     pub(crate) fn sources(
         &self,
         plan: &Plan,
@@ -134,7 +134,7 @@ impl Opened {
     /// Closes all.
     ///
     /// # Errors
-    /// Every volume is closed; the first failure is the command's.
+    /// Every volume is closed; the first failure is returned.
     pub(crate) fn close(self) -> Result<(), Failure> {
         let mut result = Ok(());
         for one in self.0 {

@@ -9,14 +9,16 @@ use crate::progress::Meter;
 use crate::volume::{self, Access, Device, Volume, copy, store};
 use crate::{size, text};
 
-/// Copies all files of a volume with their owners, permissions, times, extended attributes, ACLs, flags, holes and hard links into an
-/// empty volume, which 'steadfast mkfs' makes with the size, contract, compression and encryption that it is to have. Each of the two lies on an image
-/// file, a device, a flash image, in persistent memory, or on an object store. FROM must not be mounted, unless it lies on an object
-/// store: then its last acknowledged flush is copied; URL@SNAPSHOT copies a snapshot. Inode numbers, and so NFS file handles, are
-/// others in the copy. An interrupted copy leaves the file '.steadfast-copy-incomplete' in the root of TO: make TO again.
+/// Copies all files of a volume with their owners, permissions, times, extended attributes, ACLs, flags, holes and
+/// hard links into an empty volume. 'steadfast mkfs' makes that volume, with the wanted size, contract, compression
+/// and encryption. Each of the two lies on an image file, a device, a flash image, in persistent memory, or on an
+/// object store. FROM must not be mounted, unless it lies on an object store: then its last acknowledged flush is
+/// copied; URL@SNAPSHOT copies a snapshot. The copy has other inode numbers, and so other NFS file handles. An
+/// interrupted copy leaves the file '.steadfast-copy-incomplete' in the root of TO: make TO again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The address of a server that speaks the protocol of FROM's store (by default AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)
+    /// The address of a server that speaks the protocol of FROM's store (by default AWS_ENDPOINT_URL,
+    /// AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The same for TO's store (by default that of FROM)
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     /// The key file of TO, if it is encrypted (by default STEADFAST_KEY_FILE)
     #[arg(long, value_name = "FILE")]
     to_key_file: Option<PathBuf>,
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
     /// Print the result as JSON
@@ -116,7 +118,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens and mounts one of the two, within this process alone.
+/// Opens one of the two, and mounts it within this process.
 fn open(image: &Path, access: Access, wishes: &store::StoreSettings) -> Result<Volume, Failure> {
     let device: Device = match store::url(image) {
         Some(url) => store::open_for_mount(&url, access, wishes)?,

@@ -1,4 +1,4 @@
-//! `steadfast store cost`: objects and bytes by kind, and what they and requests cost.
+//! `steadfast store cost`: objects and bytes by kind, their costs, and those of requests.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `steadfast store promote`: a clone becomes a volume that needs nothing of its parent.
+//! `steadfast store promote`: makes a clone independent of its parent.
 
 use std::process::ExitCode;
 
@@ -11,13 +11,13 @@ use crate::progress::Meter;
 use crate::volume::store;
 use crate::{size, text};
 
-/// Copies all that the clone reads from its parent's objects into objects of its own, and removes the clone from the parent's list:
-/// the parent may then delete what the clone alone needed, and may be deleted itself. The clone must not be mounted. Its
-/// snapshots that need objects of the parent have to be deleted before, and clones of it promoted. If the command is interrupted, it goes on where
-/// it was when it is called again.
+/// Copies all that the clone reads from its parent's objects into objects of its own, and removes the clone from the
+/// parent's list: the parent may then delete what the clone alone needed, and may be deleted itself. The clone must
+/// not be mounted. Before, delete its snapshots that need objects of the parent, and promote clones of it. If the
+/// command is interrupted, call it again: it continues.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Show progress also where standard error is no terminal
+    /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "{url}: is no clone: it needs no other volume"
         )));
     };
-    // Before anything is copied for nothing.
+    // Checked first, so that nothing is copied in vain.
     let needing = found.pins_with_parents().map_err(store::failure)?;
     if !needing.is_empty() {
         return Err(store::failure(OpenError::NeedsParents {

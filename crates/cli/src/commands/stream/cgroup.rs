@@ -1,8 +1,8 @@
 //! A cgroup (version 2) of its own for a process tree, and the rule that puts it into a stream.
 //!
-//! It holds also processes that no ancestor holds any more. It is made below the cgroup of this process, where the user may
-//! do that, and removed when its last process has ended. A run that was killed leaves an empty cgroup; the next run of the same
-//! user in the same place removes it. Without a cgroup everything works but for that.
+//! The cgroup also holds processes that no ancestor holds any more. It is made below the cgroup of this process, if
+//! the user may do that, and removed when its last process has ended. A killed run leaves an empty cgroup; the next
+//! run of the same user in the same place removes it. Without a cgroup, everything else works.
 
 use std::fs;
 use std::io;
@@ -15,9 +15,9 @@ use steadfast_stream::{Place, Settings};
 
 use super::mounts::Target;
 
-/// What the name of such a cgroup begins with; the number of the process that made it follows.
+/// Prefix of the cgroup's name; the number of the process that made it follows.
 const PREFIX: &str = "steadfast-stream-";
-/// Most cgroups that are looked at for some to remove.
+/// Maximum number of cgroups that are examined for removal.
 const STALE_MAX: usize = 4096;
 /// Attempts to remove a cgroup that the kernel calls busy, and the time between two.
 const REMOVALS_MAX: u32 = 50;
@@ -26,9 +26,9 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(2);
 /// A cgroup that was made, with rules for it on some mounts.
 #[derive(Debug)]
 pub(super) struct Cgroup {
-    /// That of this process.
+    /// The cgroup of this process.
     parent: PathBuf,
-    /// As `/proc/PID/cgroup` has it.
+    /// As in `/proc/PID/cgroup`.
     path: String,
     dir: PathBuf,
     /// Paths on the mounts that have a rule.
@@ -36,7 +36,7 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a cgroup and rules for it. None where that is not possible or not permitted.
+    /// Makes a cgroup and rules for it. None if that is not possible or not permitted.
     pub(super) fn make(targets: &[Target], name: &str, settings: &Settings) -> Option<Cgroup> {
         let (parent, own) = own()?;
         remove_stale(&parent, &own, targets);
@@ -62,12 +62,12 @@ impl Cgroup {
         Some(cgroup)
     }
 
-    /// Puts this process back to where it was; what it started stays.
+    /// Moves this process back; the processes that it started stay.
     pub(super) fn leave(&self) -> io::Result<()> {
         join(&self.parent)
     }
 
-    /// How people find it.
+    /// Its path for people.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -90,7 +90,7 @@ fn remove(dir: &Path) -> bool {
             Err(e) if e.kind() == io::ErrorKind::ResourceBusy && is_empty(dir) => {
                 std::thread::sleep(REMOVAL_PAUSE);
             }
-            // A run that found it empty has removed it.
+            // Another run found it empty and removed it.
             Err(e) => return e.kind() == io::ErrorKind::NotFound,
             Ok(()) => return true,
         }
@@ -111,7 +111,7 @@ fn below(parent: &str, file: &str) -> String {
     format!("{}/{file}", parent.trim_end_matches('/'))
 }
 
-/// The cgroup of this process: its directory, and its path as `/proc/PID/cgroup` has it.
+/// The cgroup of this process: its directory, and its path as in `/proc/PID/cgroup`.
 fn own() -> Option<(PathBuf, String)> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -121,14 +121,14 @@ fn own() -> Option<(PathBuf, String)> {
     Some((dir, path.to_owned()))
 }
 
-/// Where cgroups of version 2 are mounted.
+/// Mount point of cgroups of version 2.
 fn root() -> Option<PathBuf> {
     let mounts = mountinfo::mounts().ok()?;
     let found = mounts.into_iter().find(|mount| mount.fs_type == "cgroup2");
     found.map(|mount| mount.mount_point)
 }
 
-/// Removes cgroups that runs have left which were killed, and rules whose cgroup is gone.
+/// Removes the cgroups of killed runs, and rules whose cgroup is gone.
 fn remove_stale(parent: &Path, own: &str, targets: &[Target]) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
@@ -145,7 +145,8 @@ fn remove_stale(parent: &Path, own: &str, targets: &[Target]) {
             let _ = fs::remove_dir(entry.path());
         }
     }
-    // A rule is made after its cgroup and removed after it. A run on another mount removes the cgroup, not the rules of this one.
+    // A rule is made after its cgroup and removed after it. A run on another mount removes the cgroup, not the rules
+    // of this mount.
     for target in targets {
         for rule in steadfast_stream::rules(&target.path).unwrap_or_default() {
             let Place::Cgroup(path) = &rule.place else {
@@ -160,7 +161,7 @@ fn remove_stale(parent: &Path, own: &str, targets: &[Target]) {
     }
 }
 
-/// The path of a cgroup as `/proc/PID/cgroup` has it, for one that was named so or by its directory.
+/// The path of a cgroup as in `/proc/PID/cgroup`, given that path or its directory.
 pub(super) fn path_of(named: &Path) -> Option<String> {
     let root = root();
     let inside = root.and_then(|root| named.strip_prefix(root).map(Path::to_owned).ok());

@@ -1,7 +1,7 @@
-//! The mounts that a command about streams goes to.
+//! Mounts for a command about streams.
 //!
-//! Promise: each volume comes once, and each has streams. A mount that was named, or that the current directory is on, must have
-//! them; if none was, mounts without streams are left out.
+//! Promise: each volume comes once, and each has streams. A named mount, or that of the current directory, must have
+//! them; if there is neither, mounts without streams are left out.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ impl Target {
     }
 }
 
-/// The mounts that were named; else that of the current directory; else all.
+/// The named mounts; else that of the current directory; else all.
 pub(super) fn chosen(named: &[PathBuf]) -> Result<Vec<Target>, Failure> {
     let mut targets = Vec::new();
     for path in named {
@@ -61,7 +61,7 @@ pub(super) fn chosen(named: &[PathBuf]) -> Result<Vec<Target>, Failure> {
     Ok(targets)
 }
 
-/// The one mount that was named, or that there is.
+/// The named mount, or the only one.
 pub(super) fn one(named: Option<&PathBuf>) -> Result<Target, Failure> {
     let named = named.map_or(&[][..], std::slice::from_ref);
     let mut targets = chosen(named)?;

@@ -16,7 +16,7 @@ use crate::text;
 pub(crate) enum Command {
     /// List the rules of a volume
     List(ListArgs),
-    /// Add a rule, or replace that of the same place
+    /// Add a rule, or replace the rule of the same place
     Add(AddArgs),
     /// Remove a rule; processes that it moved stay where they are
     Remove(RemoveArgs),
@@ -31,11 +31,12 @@ pub(crate) struct ListArgs {
     at: At,
 }
 
-/// What a rule looks at.
+/// Place of a rule.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false, id = "place")]
 struct PlaceArgs {
-    /// Processes of a cgroup (version 2) and of those below it, by its path as /proc/PID/cgroup has it, or by its directory
+    /// Processes of a cgroup (version 2) and of those below it, by its path as in /proc/PID/cgroup, or by its
+    /// directory
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
     /// Processes that first change something below this directory of a mounted volume
@@ -52,7 +53,7 @@ pub(crate) struct AddArgs {
     place: PlaceArgs,
     #[command(flatten)]
     settings: SettingArgs,
-    /// Owner of the stream, by number; only root names another user. Without it: the caller
+    /// Owner of the stream, by number; only root names another user. Default: the caller
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
     #[command(flatten)]
@@ -74,7 +75,7 @@ pub(crate) struct RemoveArgs {
 }
 
 impl PlaceArgs {
-    /// What it is, and where it is asked for.
+    /// The place, and the mounts to ask.
     fn find(&self, on: &On) -> Result<(Place, Vec<Target>), Failure> {
         if let Some(dir) = &self.directory {
             let is_dir = std::fs::metadata(dir)

@@ -1,9 +1,9 @@
 //! `steadfast stream run`: a command and all that it starts, in a stream.
 //!
-//! This process enters the stream and starts the command. A process belongs to the stream of its nearest registered ancestor,
-//! so the tree follows, and nothing in it changes. Three more hold it if this process is killed: the command is registered,
-//! too; a cgroup of its own, where that is permitted; else `STEADFAST_STREAM` in its environment, if the mount looks at that.
-//! Nothing is started before every mount has taken the stream.
+//! This process enters the stream and starts the command. A process belongs to the stream of its nearest registered
+//! ancestor, so the tree follows, and nothing in it changes. Three more things hold the tree if this process is
+//! killed: the command is registered, too; a cgroup of its own, if permitted; otherwise `STEADFAST_STREAM` in its
+//! environment, if the mount looks at that. Nothing is started before every mount has accepted the stream.
 
 use std::ffi::OsString;
 use std::process::{Child, Command, ExitCode};
@@ -21,14 +21,15 @@ use crate::failure::{Failure, notice};
 pub(crate) struct Args {
     #[command(flatten)]
     settings: SettingArgs,
-    /// Return at once, and leave the command running. Its daemons keep the stream only by a cgroup or by their environment
+    /// Return at once, and leave the command running. Only a cgroup or their environment then keeps its daemons in
+    /// the stream
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
     on: On,
-    /// Name of the stream, which is made if it is not there
+    /// Name of the stream, which is made if it does not exist
     name: OsString,
-    /// What to run
+    /// Command to run, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -40,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     on_each(&targets, |path| {
         steadfast_stream::set(path, Who::Process, name, &settings)
     })?;
-    // Before the command starts, so that none is missed.
+    // Set before the command starts, so that no signal is missed.
     let signals = match args.detach {
         true => None,
         false => {
@@ -89,8 +90,8 @@ fn start(command: &[OsString], name: &str) -> Result<Child, Failure> {
         .map_err(|e| Failure::new(format!("{}: {e}", program.display())))
 }
 
-/// What the command starts then keeps the stream when this process is gone. It may have ended already, or be a program that
-/// only its ancestors move.
+/// Keeps the processes of the command in the stream when this process is gone. The command may have ended already, or
+/// be a program that only its ancestors can move.
 fn register(targets: &[Target], child: &Child, name: &str) {
     for target in targets {
         let _ = steadfast_stream::set(
@@ -102,7 +103,7 @@ fn register(targets: &[Target], child: &Child, name: &str) {
     }
 }
 
-/// Has the mounts look at the environment of processes; whether all do.
+/// Makes the mounts look at the environment of processes; returns whether all do.
 fn look_at_environments(targets: &[Target]) -> bool {
     let mut looking = true;
     for target in targets {

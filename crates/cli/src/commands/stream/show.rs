@@ -19,14 +19,14 @@ pub(crate) struct ListArgs {
     at: At,
 }
 
-/// On which mount.
+/// The mount.
 #[derive(Debug, clap::Args)]
 pub(super) struct At {
     /// The same as DIR
     #[arg(long, value_name = "DIR", conflicts_with = "path")]
     mount: Option<PathBuf>,
-    /// Any file or directory of the mounted volume. Without it: the volume of the current directory, or else the only mounted
-    /// volume with streams
+    /// Any file or directory of the mounted volume. Default: the volume of the current directory, or else the only
+    /// mounted volume with streams
     #[arg(value_name = "DIR")]
     path: Option<PathBuf>,
 }
@@ -42,15 +42,15 @@ pub(crate) struct Args {
     /// Print it as JSON
     #[arg(long)]
     json: bool,
-    /// Any file or directory of the mounted volume. Without it: the volume of the current directory, or else the only mounted
-    /// volume with streams
+    /// Any file or directory of the mounted volume. Default: the volume of the current directory, or else the only
+    /// mounted volume with streams
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
     /// Number of the process, as the volume's server sees it
     pid: u32,
 }
 
-/// What JSON about a mount begins with.
+/// First fields of JSON about a mount.
 pub(super) fn of_mount(target: &Target) -> Map<String, Value> {
     let path = |path: &PathBuf| Value::from(path.to_string_lossy());
     let mut object = Map::new();
@@ -59,7 +59,7 @@ pub(super) fn of_mount(target: &Target) -> Map<String, Value> {
     object
 }
 
-/// What a list for people begins with.
+/// Heading of a list for people.
 pub(super) fn heading(target: &Target) -> String {
     format!(
         "{} at {}:",
@@ -126,7 +126,7 @@ fn interval_ms(interval: Interval) -> Option<u64> {
     }
 }
 
-/// Rows below each other; the columns `right` have numbers.
+/// Aligns rows; the columns `right` have numbers.
 pub(super) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -181,7 +181,7 @@ pub(super) fn show(args: &Args) -> Result<(), Failure> {
     ))
 }
 
-/// The server's reason, as people say it.
+/// The server's reason, in words.
 fn reason(because: &str) -> String {
     match because.split_once(' ') {
         Some(("ancestor", pid)) => format!("it started below process {pid}, whose stream was set"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_at_the_right_of_their_column() {
+    fn numbers_are_right_aligned_in_their_column() {
         let rows = [["a", "1"], ["long", "1000"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(columns(&rows, &[1]), "  a        1\n  long  1000");
         assert_eq!(columns(&[], &[]), "");

@@ -1,7 +1,7 @@
-//! Signals on their way to a command that this process has started.
+//! Signals that this process passes on to a command that it has started.
 //!
-//! A signal that the terminal sends goes to the whole process group: the command has had it already. Any other signal is sent to
-//! this process alone and passed on. A signal that is ignored here stays so, for the command too (nohup).
+//! A signal of the terminal goes to the whole process group: the command has got it already. Any other signal goes to
+//! this process alone, and is passed on. A signal that is ignored here stays ignored, for the command too (nohup).
 
 use rustix::process::Pid;
 use signal_hook::consts::{
@@ -14,7 +14,7 @@ use signal_hook::low_level::siginfo::Cause;
 
 use crate::failure::Failure;
 
-/// What is passed on.
+/// Signals that are passed on.
 const PASSED_ON: [i32; 8] = [
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT,
 ];
@@ -22,7 +22,7 @@ const PASSED_ON: [i32; 8] = [
 /// Signals that are caught from now on.
 pub(super) struct Signals(SignalsInfo<WithOrigin>);
 
-/// One of them.
+/// A caught signal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caught {
     pub(super) number: i32,
@@ -44,7 +44,7 @@ impl Signals {
             .map_err(|e| Failure::new(format!("catching signals: {e}")))
     }
 
-    /// Waits for signals; none are those that only say that a child has changed.
+    /// Waits for signals; returns none if they only report a change of a child.
     pub(super) fn wait(&mut self) -> Vec<Caught> {
         let signals = self.0.wait().filter(|origin| origin.signal != SIGCHLD);
         signals.map(|origin| Caught::from(&origin)).collect()

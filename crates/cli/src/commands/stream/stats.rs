@@ -10,12 +10,12 @@ use super::show::{At, columns, heading, of_mount};
 use crate::failure::Failure;
 use crate::{size, text};
 
-/// What the counters of merges since the mount begin with, one for each cause.
+/// Prefix of the counters of merges since the mount, one for each cause.
 const MERGES: &str = "stream_merges_";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Show the last merges of two streams, and what caused them; for root and the user who mounted
+    /// Show the last merges of two streams, with their causes; for root and the user who mounted
     #[arg(long)]
     merges: bool,
     /// Print all of it as JSON
@@ -77,7 +77,7 @@ fn merges_total(target: &Target) -> Result<u64, Failure> {
     Ok(merges.map(|(_, value)| value).sum())
 }
 
-/// A stream for people. Names are unique for a user; the user is told where it is not root's.
+/// A stream for people. Names are unique for a user; the user is shown unless it is root.
 fn label(stream: &Partner) -> String {
     match (&stream.name, stream.number) {
         (Some((name, 0)), _) => name.clone(),

@@ -1,8 +1,8 @@
 //! Stays with a command until its whole process tree is gone.
 //!
 //! This process is the child subreaper: processes that lose their parent become its children, so it remains the ancestor of
-//! all that the command started, and knows when the last one has ended. It is reaped here, whatever ends. Signals go to the
-//! command, and after its end to what is left of the tree, but for SIGHUP: daemons outlive their terminal.
+//! all that the command started, and knows when the last one has ended. It reaps every process that ends. Signals go
+//! to the command, and after its end to the rest of the tree, except SIGHUP: daemons outlive their terminal.
 
 use std::process::ExitCode;
 
@@ -15,10 +15,10 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU};
 
 use super::signals::{Caught, Signals};
 
-/// Most processes that a signal is passed on to after the command has ended.
+/// Maximum number of processes that a signal is passed on to after the command has ended.
 const LEFT_MAX: usize = 64 << 10;
 
-/// How a command ended.
+/// End of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended(Option<WaitStatus>);
 
@@ -38,12 +38,12 @@ pub(super) fn stay(command: Pid, mut signals: Signals) -> Ended {
 
 struct Tree {
     command: Pid,
-    /// Set when the command is reaped: its number may be another's from then on.
+    /// Set when the command is reaped: its number may belong to another process from then on.
     ended: Option<WaitStatus>,
 }
 
 impl Tree {
-    /// Reaps what has ended; false if none is left.
+    /// Reaps ended processes; false if none is left.
     fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
@@ -74,7 +74,7 @@ impl Tree {
         }
         match caught.number {
             SIGTSTP => stop(),
-            // What is left outlives its terminal, and was not stopped.
+            // The rest of the tree outlives its terminal, and was not stopped.
             SIGHUP | SIGCONT => {}
             _ => children()
                 .into_iter()
@@ -124,7 +124,7 @@ impl Ended {
         let code = match status.terminating_signal() {
             None => status.exit_status().unwrap_or(1),
             Some(signal) => {
-                // The command has left its core; this process has none worth keeping.
+                // The command has left its core file; this process needs none.
                 let limit = Rlimit {
                     current: Some(0),
                     ..getrlimit(Resource::Core)

@@ -1,4 +1,5 @@
-//! A look at a volume in persistent memory, for `dump`: its words as they lie there, and the tree that a mount would make of them.
+//! A view of a volume in persistent memory, for `dump`: its words as they are stored, and the tree that a mount would
+//! show.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ pub(crate) mod words {
     pub(crate) use steadfast_pmfs::superblock::Superblock;
 }
 
-/// A volume that is looked at. The process that has it holds the image's lock.
+/// A volume under inspection. The process that has it holds the image's lock.
 pub(crate) struct MemoryView {
     /// Its words.
     pub(crate) words: Inspector,
@@ -78,7 +79,7 @@ impl MemoryView {
         told.map_err(|e| failure(image, &e))
     }
 
-    /// What is damaged, in sentences, as far as a mount listed it.
+    /// Its damage, in sentences, as far as a mount listed it.
     pub(crate) fn damage(&self) -> Vec<String> {
         let report = self.tree.report();
         let copies = report.superblock_damage.iter().flatten().cloned();

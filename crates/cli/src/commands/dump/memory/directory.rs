@@ -17,7 +17,7 @@ use crate::volume::memory_words::{Page, PageUse, Place, SLOTS_PER_PAGE, SlotDump
 pub(super) struct Shown {
     image: String,
     inode: u32,
-    /// Slots that name an inode that is alive.
+    /// Slots whose inode is alive.
     entries: u64,
     pages: Vec<DirPage>,
     damage: Vec<String>,
@@ -38,7 +38,7 @@ struct Slot {
     name: Option<String>,
     inode: u32,
     generation: u32,
-    /// That inode was born in that generation; else the slot names nothing.
+    /// Whether that inode was born in that generation; if not, the slot names nothing.
     alive: bool,
     kind: Option<&'static str>,
     /// Slots that the name takes.
@@ -49,7 +49,7 @@ struct Slot {
     pointer: Option<Pointer>,
 }
 
-/// A rename pointer. It has effect only while the slot that it names has that tag and is in use.
+/// A rename pointer. It has effect only while the slot that it points to has that tag and is in use.
 #[derive(Serialize)]
 struct Pointer {
     from_place: u64,
@@ -93,7 +93,7 @@ impl DirPage {
         while index < SLOTS_PER_PAGE {
             let slot = view.words.slot(Place::new(page, index));
             let slot = slot.and_then(|slot| Slot::of(view, &slot));
-            // What a name goes on in is no slot of its own.
+            // Slots that continue a name are not slots of their own.
             index += slot
                 .as_ref()
                 .filter(|slot| slot.alive)

@@ -1,4 +1,4 @@
-//! One inode of a volume in persistent memory: its words, and what a mount makes of them.
+//! One inode of a volume in persistent memory: its words, and what a mount would show.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(super) struct Shown {
     byte: u64,
     generation: u32,
     kind: Option<&'static str>,
-    /// It has a name.
+    /// Whether it has a name.
     alive: bool,
     sequence: u64,
     mode: String,

@@ -36,7 +36,7 @@ struct Descriptor {
     life_at: u64,
     life_cur: &'static str,
     life_next: &'static str,
-    /// What the life word means now.
+    /// Present meaning of the life word.
     state: Option<&'static str>,
 }
 

@@ -2,11 +2,11 @@
 
 use super::{Sections, USUAL, usual};
 
-/// Exit codes of what judges programs.
+/// Exit codes of commands that judge programs.
 const JUDGES: &str = "0 nothing was found; 1 findings that count; 2 the command line, or a file that it names for its options, is wrong; 3 it \
     could not run, and standard error says why; 4 the budget ended, or a signal came, before all states with one lost effect were judged, and \
     nothing was found until then.";
-/// Of the steps that find nothing by themselves.
+/// Exit codes of steps that find nothing by themselves.
 const STEPS: &str = "0 done; 1 failed; 2 the command line is wrong; 3 it could not run, and standard error says why.";
 
 pub(super) const SECTIONS: &[Sections] = &[
@@ -55,7 +55,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         exit: STEPS,
         examples: &[(
             "steadfast crash import --strace log --root /srv/data -o trace",
-            "Make a trace of what a program did in /srv/data, by a log of 'strace -f -y -xx -ttt -s 10000000 -o log'.",
+            "Make a trace of what a program did in /srv/data, from a log of 'strace -f -y -xx -ttt -s 10000000 -o log'.",
         )],
     },
     Sections {
@@ -88,7 +88,7 @@ pub(super) const SECTIONS: &[Sections] = &[
             ("steadfast crash models", "List the models of file systems."),
             (
                 "steadfast crash models ext4",
-                "Print one; with changes it is a model of your own.",
+                "Print one, as a start for your own.",
             ),
         ],
     ),
@@ -97,7 +97,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         exit: "0 not seen; 1 confirmed, or failed; 2 the command line is wrong; 3 it could not run (root, FUSE, loop devices, this file system).",
         examples: &[(
             "steadfast crash confirm trace V1 --fs xfs --check ./check.sh",
-            "Carry the recorded run out on a real XFS, cut the power 400 times, and look for the finding.",
+            "Repeat the recorded run on a real XFS, cut the power 400 times, and look for the finding.",
         )],
     },
     Sections {
@@ -107,7 +107,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         examples: &[
             (
                 "steadfast crash calibrate ext4 --cuts 5000",
-                "Hold the model of ext4 against this kernel's.",
+                "Compare the model of ext4 with this kernel's ext4.",
             ),
             (
                 "steadfast crash calibrate ext4 -o data=journal --write ext4-journal.toml",
@@ -128,7 +128,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         exit: STEPS,
         examples: &[(
             "steadfast crash cut /mnt/test --policy random --seed 7",
-            "Cut the power: what is durable survives, and a part of the rest by chance.",
+            "Cut the power: what is durable survives, and a random part of the rest.",
         )],
     },
     Sections {
@@ -157,7 +157,10 @@ pub(super) const SECTIONS: &[Sections] = &[
     Sections {
         name: "steadfast-crash-heal",
         exit: STEPS,
-        examples: &[("steadfast crash heal /mnt/test", "End all of 'crash fail'.")],
+        examples: &[(
+            "steadfast crash heal /mnt/test",
+            "End all faults of 'crash fail'.",
+        )],
     },
     Sections {
         name: "steadfast-crash-stop",
@@ -172,7 +175,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         exit: STEPS,
         examples: &[(
             "steadfast crash status /mnt/test",
-            "List what a power cut could still take.",
+            "List what a power cut could still lose.",
         )],
     },
     usual(
@@ -201,7 +204,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         exit: "0 replacing a file is safe; 1 it is not, or failed; 2 the command line is wrong.",
         examples: &[(
             "steadfast crash put --size 8K --tears",
-            "Explore how a file of 8 KiB is replaced, blocks torn.",
+            "Explore how a file of 8 KiB is replaced, with torn blocks.",
         )],
     },
 ];

@@ -28,7 +28,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         "steadfast-store-info",
         &[(
             "steadfast store info --json s3://bucket/prefix",
-            "The same for scripts.",
+            "Show the same as JSON.",
         )],
     ),
     Sections {
@@ -44,11 +44,11 @@ pub(super) const SECTIONS: &[Sections] = &[
         &[
             (
                 "steadfast store gc s3://bucket/prefix",
-                "Move live blocks together, and delete what is due.",
+                "Move live blocks together, and delete the objects that are due.",
             ),
             (
                 "steadfast store gc --sweep --delete s3://bucket/prefix",
-                "Also delete what nothing names.",
+                "Also delete objects that nothing names.",
             ),
         ],
     ),
@@ -56,7 +56,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         "steadfast-store-cost",
         &[(
             "steadfast store cost --price gib-month=0.01,puts=0.005,gets=0 s3://bucket/prefix",
-            "What the volume costs at these prices.",
+            "Show the costs of the volume at these prices.",
         )],
     ),
     usual(
@@ -70,7 +70,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         "steadfast-store-snapshot-create",
         &[(
             "steadfast store snapshot create s3://bucket/prefix monday",
-            "Keep the last checkpoint; of an unmounted volume that is all of it.",
+            "Keep the last checkpoint; an unmounted volume is whole in it.",
         )],
     ),
     usual(
@@ -91,7 +91,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         "steadfast-store-clone",
         &[(
             "steadfast store clone s3://bucket/prefix@monday s3://bucket/test",
-            "Make a writable volume that begins with what the snapshot has.",
+            "Make a writable volume that begins with the content of the snapshot.",
         )],
     ),
     usual(
@@ -125,7 +125,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         "steadfast-store-salvage",
         &[(
             "steadfast store salvage --cache /dev/nvme0n1p3 s3://bucket/prefix s3://bucket/saved",
-            "Make a volume that has what only the cache has, beside the one that another machine took over.",
+            "Make a volume with the flushes that only the cache has, beside the volume that another machine took over.",
         )],
     ),
     usual(

@@ -41,7 +41,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         &[
             (
                 "steadfast stream set database 4711",
-                "Move a process; what it did before stays in the stream where it did it.",
+                "Move a process; its earlier changes stay in the old stream.",
             ),
             (
                 "steadfast stream set database 4711 --mount /mnt --user 1000",
@@ -74,7 +74,7 @@ pub(super) const SECTIONS: &[Sections] = &[
         exit: "0 all that the stream did until now is durable; 1 it may not be; 2 the command line is wrong.",
         examples: &[(
             "steadfast stream sync mail",
-            "Make durable what a stream did, also one that ignores fsync.",
+            "Make all changes of a stream durable, even if it ignores fsync.",
         )],
     },
     usual(
@@ -133,7 +133,7 @@ pub(super) const SECTIONS: &[Sections] = &[
             ),
             (
                 "steadfast stream rules add mail --directory /mnt/mail",
-                "Put whatever changes something below a directory into a stream.",
+                "Put each process that changes something below a directory into a stream.",
             ),
             (
                 "steadfast stream rules add --environment --mount /mnt",
