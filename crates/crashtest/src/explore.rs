@@ -23,70 +23,70 @@ pub struct Under {
     pub model: usize,
     /// Broken states.
     pub broken: usize,
-    /// The state that it is shown by, reduced.
+    /// The reduced state that represents it.
     pub state: State,
-    /// What is durable and what is not.
+    /// Durable and lost effects.
     pub cause: Cause,
-    /// What was tried against it.
+    /// Result of the repair.
     pub repair: Repair,
 }
 
 /// One way in which the run does not survive.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The first line of the checker's output.
     pub line: String,
-    /// All of it, for one state.
+    /// The whole output, for one state.
     pub output: String,
     /// By model.
     pub under: Vec<Under>,
 }
 
-/// What one model gave.
+/// Result of one model.
 #[derive(Clone, Debug)]
 pub struct Explored {
-    /// Its name.
+    /// Name of the model.
     pub model: String,
     /// How far it is calibrated.
     pub calibration: String,
-    /// Different trees.
+    /// Number of different trees.
     pub trees: usize,
-    /// Of which this many were judged.
+    /// Number of judged trees.
     pub judged: usize,
-    /// Broken ones.
+    /// Number of broken trees.
     pub broken: usize,
-    /// Without a verdict.
+    /// Number of trees without a verdict.
     pub none: usize,
-    /// What was enumerated of each way.
+    /// Coverage of each way.
     pub coverage: Vec<(Way, Coverage)>,
-    /// All prefixes, and all states with one effect lost, were judged.
+    /// Whether all prefixes, and all states with one effect lost, were judged.
     pub basic: bool,
-    /// Steps that were left out.
+    /// Number of steps that were left out.
     pub left_out: usize,
 }
 
-/// What came out.
+/// Result of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The findings, worst first.
     pub findings: Vec<Finding>,
-    /// What was looked at, by model.
+    /// Coverage by model.
     pub explored: Vec<Explored>,
     /// Cuts inside recoveries, if they were asked for.
     pub recoveries: Option<Recoveries>,
-    /// Syncs that can go, by model, if they were asked for.
+    /// Superfluous syncs, by model, if they were asked for.
     pub superfluous: Vec<Superfluous>,
-    /// Runs of the checker.
+    /// Number of runs of the checker.
     pub checks: usize,
-    /// Broken states whose second verdict was another.
+    /// Broken states whose second verdict was different.
     pub flaky: Vec<String>,
-    /// The checker could not be run.
+    /// Why the checker could not be run.
     pub error: Option<String>,
-    /// The budget ended first.
+    /// Whether the budget ended first.
     pub cut_short: bool,
-    /// A signal did.
+    /// Whether a signal ended it.
     pub interrupted: bool,
 }
 
@@ -103,7 +103,7 @@ pub fn explore(
     explore_watched(run, checker, options, stop, &|_, _, _| ())
 }
 
-/// As [`explore`], and tells how far it is.
+/// As [`explore`], with reports of progress.
 ///
 /// # Errors
 /// If states cannot be laid out.

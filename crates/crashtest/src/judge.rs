@@ -1,8 +1,8 @@
 //! Verdicts on states, at most one run of the checker for states that look the same to it.
 //!
-//! Verdicts are kept by tree and number of acknowledgements, so that a tree that several models or repairs allow is judged once. So is a
-//! state that differs from one that was judged only where the checker never looked ([`Judge::counting`]): its acknowledgements count as
-//! looked at when the checker looks up their file.
+//! Verdicts are kept by tree and number of acknowledgements, so that a tree that several models or repairs allow is
+//! judged once. A state that differs from a judged one only where the checker never looked has the same verdict
+//! ([`Judge::counting`]): its acknowledgements count as looked at when the checker looks up their file.
 
 use crate::check::{Checker, Verdict};
 use crate::effects::{Effects, Run};
@@ -16,32 +16,33 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One verdict in this many is asked for twice, and the first of each kind.
+/// One verdict in this many is asked for twice, and so is the first of each kind.
 const TWICE: usize = 50;
 
-/// What to explore, and how far.
+/// Subject and limits of an exploration.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The models.
     pub models: Vec<Model>,
-    /// How many states.
+    /// Limits of the states.
     pub limits: Limits,
-    /// When to stop.
+    /// Time limit.
     pub budget: Duration,
-    /// Checks at a time.
+    /// Number of checks at a time.
     pub jobs: usize,
     /// Whether repairs are tried.
     pub repair: bool,
     /// Whether trees and verdicts are shared (off: each state is judged by itself).
     pub prune: bool,
-    /// Of how many states with a good verdict, for each model, the recovery is recorded and cut.
+    /// Number of states with a good verdict, for each model, whose recovery is recorded and cut.
     pub recovery_cuts: usize,
-    /// Whether syncs are looked for that can go.
+    /// Whether to look for superfluous syncs.
     pub superfluous: bool,
 }
 
 impl Options {
-    /// These models, with the usual limits: repairs, neither cuts inside recoveries nor superfluous syncs.
+    /// These models, with the usual limits: with repairs, without cuts inside recoveries and without superfluous
+    /// syncs.
     #[must_use]
     pub fn new(models: Vec<Model>) -> Options {
         Options {
@@ -57,17 +58,17 @@ impl Options {
     }
 }
 
-/// Whether everything that was issued is lost, or the state is bad in itself.
+/// Whether an acknowledgement is lost, or the state is bad in itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// No program should find its files like this.
     Broken,
-    /// Fine, but something is missing that was acknowledged.
+    /// The state is good, but lacks something that was acknowledged.
     Lost,
 }
 
 impl Kind {
-    /// What reports call it.
+    /// Its name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,7 +83,7 @@ type Key = (u128, usize, usize);
 /// Verdicts by position of the state.
 type Judged = Vec<(usize, Option<Verdict>)>;
 
-/// What a checker looked at, what it saw there, and what it said.
+/// The looks of a checker, what they showed, and its verdict.
 struct Footprint {
     looks: Vec<(Look, u128)>,
     verdict: Verdict,
@@ -97,7 +98,7 @@ impl Footprint {
     }
 }
 
-/// Judges states, remembers verdicts.
+/// Judges states, and remembers verdicts.
 pub struct Judge<'a> {
     checker: &'a Checker,
     known: Mutex<HashMap<Key, Verdict>>,
@@ -111,7 +112,7 @@ pub struct Judge<'a> {
     told: Option<(String, &'a Progress<'a>)>,
 }
 
-/// Is called with what is under way, what is done of it, and how much it is.
+/// Called with the work in progress, the part of it that is done, and the whole.
 pub type Progress<'a> = dyn Fn(&str, usize, usize) + Sync + 'a;
 
 impl<'a> Judge<'a> {
@@ -137,12 +138,12 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Tells of its progress from now on.
+    /// Reports progress from now on.
     pub fn tell(&mut self, what: String, progress: &'a Progress<'a>) {
         self.told = Some((what, progress));
     }
 
-    /// Runs of the checker, and what it said of states of which it said two things.
+    /// Number of runs of the checker, and its output for states with two different verdicts.
     pub(crate) fn end(self) -> (usize, Vec<String>) {
         let flaky = self.flaky.into_inner();
         (
@@ -157,7 +158,7 @@ impl<'a> Judge<'a> {
         Instant::now() >= self.until || self.stop.load(Ordering::Relaxed)
     }
 
-    /// The verdict at a moment; none if there is no time for it.
+    /// The verdict at a moment; None if there is no time for it.
     ///
     /// # Errors
     /// If the state cannot be laid out.
@@ -235,14 +236,14 @@ impl<'a> Judge<'a> {
         Ok(Some(verdict))
     }
 
-    /// The verdict of a state that shows the checker the same.
+    /// The verdict of a state that looks the same to the checker.
     fn look_alike(&self, view: &View<'_>) -> Option<Verdict> {
         let known: Vec<Arc<Footprint>> = {
             let footprints = self.footprints.lock();
             let footprints = footprints.unwrap_or_else(PoisonError::into_inner);
             footprints.clone()
         };
-        // Neighbours in the order of telling are alike: the last first.
+        // Neighbours in the order of states are alike: the last first.
         let fits = known.iter().rev().find(|f| f.fits(view));
         fits.map(|f| f.verdict.clone())
     }
@@ -261,7 +262,7 @@ impl<'a> Judge<'a> {
         footprints.push(footprint);
     }
 
-    /// Whether a checker says this for the first time.
+    /// Whether this verdict is new.
     fn is_new(&self, verdict: &Verdict) -> bool {
         let Verdict::Broken { line, .. } = verdict else {
             return false;
@@ -331,7 +332,8 @@ pub(crate) fn states_of(effects: &Effects, model: &Model, limits: Limits) -> cra
     enumerate(effects, model.sync_jumps, model.tear, limits)
 }
 
-/// What a checker says, without what differs from run to run: words with a digit in them are numbers, hashes and names by chance.
+/// The output of a checker without the parts that differ from run to run: words with a digit in them are numbers,
+/// hashes and random names.
 #[must_use]
 pub fn kin(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
@@ -352,7 +354,7 @@ pub fn kin(line: &str) -> String {
     plain
 }
 
-/// Broken states of one model, by what they say.
+/// Broken states of one model, by kind and line.
 pub(crate) type Groups = BTreeMap<(Kind, String), Vec<usize>>;
 
 pub(crate) fn groups(

@@ -1,15 +1,16 @@
-//! Does a program survive a power cut: its run recorded call by call.
+//! Finds out whether a program survives a power cut: its run is recorded call by call, and the states that a cut may
+//! leave are judged.
 //!
 //! - [`trace`]: a recorded run as a value and as a file;
 //! - [`record`](mod@record): a program run on a mount that records;
-//! - [`models`]: what file systems keep over a power cut, as data;
-//! - [`effects`]: what the calls of a run do to the medium under a model;
+//! - [`models`]: guarantees of file systems over a power cut, as data;
+//! - [`effects`]: the effects of a run's calls on the medium under a model;
 //! - [`states`]: the trees that a power cut may leave;
 //! - [`check`]: the commands that judge them;
 //! - [`judge`]: verdicts on states;
-//! - [`explore`]: all of it for one run, findings with their causes and repairs (`why`), cuts inside the recovery (`recovery`), and
-//!   syncs that can go ([`superfluous`]);
-//! - [`report`]: what is told of them, as text, JSON, JUnit, SARIF and HTML;
+//! - [`explore`]: the exploration of one run, findings with their causes and repairs (`why`), cuts inside the
+//!   recovery (`recovery`), and superfluous syncs ([`superfluous`]);
+//! - [`report`]: reports of findings, as text, JSON, JUnit, SARIF and HTML;
 //! - [`live`]: a mount whose power can be cut while programs use it;
 //! - [`real`]: the same calls on real file systems: models calibrated, findings confirmed.
 

@@ -1,6 +1,6 @@
 //! Faults planted in the tool itself, for its own tests: without the feature `faults` there are none.
 //!
-//! Those of effects are in [`crate::effects`].
+//! Faults of effects are in [`crate::effects`].
 
 /// A fault of the recorder, the exploration or the repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -9,29 +9,29 @@ pub enum Planted {
     LostReply,
     /// An acknowledgement is written to the trace one call late.
     LateAcknowledgement,
-    /// Calls that FUSE does not see are let go unseen.
+    /// Calls that FUSE does not see are not recorded.
     SyncUnseen,
     /// A close is not written to the trace.
     CloseForgotten,
     /// A verdict is taken from a state with the same tree and other acknowledgements.
     LookAlike,
-    /// States are judged when they can first arise.
+    /// States are judged at the first moment at which they can arise.
     FirstMoment,
     /// A repair is believed without another exploration.
     RepairBelieved,
-    /// The first broken state is told as it is.
+    /// The first broken state is reported without reduction.
     NotReduced,
-    /// A second verdict that differs is passed over.
+    /// A different second verdict is ignored.
     FlakyUnsaid,
     /// A sync is called superfluous although states without it are worse.
     WorseUnseen,
-    /// What a checker reads does not count as looked at.
+    /// A read of a checker does not count as looked at.
     LookForgotten,
-    /// When a program asks for attributes it is taken for the kernel.
+    /// A program's request for attributes counts as the kernel's.
     StatForgotten,
     /// A listing does not count as looked at.
     ListForgotten,
-    /// After a write all of the file is taken to be the checker's own.
+    /// After a write the whole file counts as the checker's own.
     OwnWhole,
     /// After a cut inside the recovery, acknowledgements before the first cut need not hold.
     RecoveryForgets,

@@ -1,4 +1,4 @@
-//! Each fault that is planted in the exploration changes what is told.
+//! Each fault that is planted in the exploration changes the report.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::check::Checker;
@@ -39,7 +39,7 @@ fn two_files() -> Run {
     s.make("b").write("b", 0, b"bb").ack("both").run()
 }
 
-/// Whether what was found is right: a finding whose repair holds, told by as little as there is.
+/// Whether the outcome is right: a finding with a repair that holds, reduced to the minimum.
 fn is_right(run: &Run, outcome: &Outcome, check: &str) -> bool {
     let [finding] = outcome.findings.as_slice() else {
         return false;

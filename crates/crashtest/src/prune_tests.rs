@@ -1,4 +1,4 @@
-//! A state that differs only where the checker never looked has the verdict of the one that was judged; and syncs that can go.
+//! A state that differs only where the checker never looked has the verdict of the judged one; and superfluous syncs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::check::Checker;
@@ -34,7 +34,7 @@ fn explored(run: &Run, check: &str, prune: bool, fault: Option<Planted>) -> Outc
     outcome
 }
 
-/// What was found: kind, line and number of broken states by model.
+/// The findings: kind, line and number of broken states by model.
 fn found(outcome: &Outcome) -> Vec<String> {
     let findings = outcome.findings.iter();
     let mut all: Vec<String> = findings
@@ -48,7 +48,7 @@ fn found(outcome: &Outcome) -> Vec<String> {
     all
 }
 
-/// Small workloads, each with a check that passes over a part of the files, or changes some of them.
+/// Small workloads, each with a check that ignores a part of the files, or changes some of them.
 fn workloads() -> Vec<(&'static str, Run, &'static str)> {
     let s = Script::new;
     let big = [b'x'; 9000];
@@ -217,7 +217,7 @@ fn a_needed_sync_that_is_called_superfluous_is_noticed() {
     let outcome = explored(&run, check, true, Some(Planted::WorseUnseen));
     assert_eq!(outcome.findings.len(), 0);
     let gone = outcome.superfluous.iter().map(|s| s.steps.len());
-    // It is needed on posix, and the fault says that it can go.
+    // The sync is needed on posix, and the fault calls it superfluous.
     assert_eq!(gone.collect::<Vec<_>>(), [1, 1]);
     let gone = crate::superfluous::without(&run, &[2].into());
     assert_eq!(explored(&gone, check, true, None).findings.len(), 1);

@@ -1,6 +1,8 @@
-//! A power cut inside the recovery: of states that the program survives, the recovery is recorded, and its states are judged in turn.
+//! Power cuts inside the recovery: the recovery of states that the program survives is recorded, and its states are
+//! judged in turn.
 //!
-//! The recovery of a state is a run like any other. What is acknowledged in the state must be there after every cut inside it, too.
+//! The recovery of a state is a run like any other. Acknowledgements of the state must hold after every cut inside
+//! it, too.
 
 use crate::check::{Verdict, lay_out};
 use crate::effects::{Effects, Run, What};
@@ -19,21 +21,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Most states of each way inside one recovery.
+/// Maximum number of states of each way inside one recovery.
 const EACH_MAX: usize = 300;
-/// States by chance inside one recovery.
+/// Number of random states inside one recovery.
 const SAMPLES: usize = 20;
 
-/// What came out.
+/// Result of cuts inside recoveries.
 #[derive(Clone, Debug, Default)]
 pub struct Recoveries {
     /// States whose recovery was recorded.
     pub recorded: usize,
-    /// Of these, how many recoveries change something.
+    /// Number of recoveries among them that change something.
     pub writing: usize,
-    /// Trees inside them that were judged.
+    /// Number of judged trees inside them.
     pub judged: usize,
-    /// What was found, one for each first line.
+    /// The findings, one for each first line.
     pub findings: Vec<Inside>,
 }
 
@@ -42,25 +44,25 @@ pub struct Recoveries {
 pub struct Inside {
     /// Position of the model.
     pub model: usize,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// The first line of the checker's output.
     pub line: String,
-    /// All of it.
+    /// The whole output.
     pub output: String,
     /// Broken states.
     pub broken: usize,
     /// The state that was recovered.
     pub outer: State,
-    /// What is durable and what is not in that state.
+    /// Durable and lost effects of that state.
     pub outer_cause: Cause,
     /// The run of the recovery.
     pub run: Run,
-    /// What is durable of it, and what is not.
+    /// Durable and lost effects of the recovery.
     pub cause: Cause,
 }
 
-/// Records recoveries, each tree's once.
+/// Records recoveries, once for each tree.
 pub(crate) struct Recorder<'a> {
     recover: &'a str,
     time: Duration,
@@ -78,7 +80,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// The run of the recovery of a tree; none if it failed.
+    /// The run of the recovery of a tree; None if it failed.
     fn run(
         &mut self,
         tree: &crate::effects::Disk,
@@ -131,13 +133,13 @@ impl<'a> Recorder<'a> {
         }
         let trace = Trace::open(&trace).map_err(io::Error::other)?;
         let mut run = Run::of_trace(&trace).map_err(io::Error::other)?;
-        // What it prints acknowledges nothing.
+        // Its output acknowledges nothing.
         run.steps.retain(|s| !matches!(s.what, What::Ack { .. }));
         Ok(Some(run))
     }
 }
 
-/// At most `max` of them, evenly.
+/// At most `max` of them, evenly spread.
 fn spread(all: &[usize], max: usize) -> Vec<usize> {
     let max = max.min(all.len());
     (0..max).map(|i| all[i * all.len() / max]).collect()
@@ -206,7 +208,7 @@ pub(crate) fn explore(
                 known.broken += broken.len();
                 continue;
             }
-            // The last acknowledgement is one of the state, not of the recovery: what is reduced are the effects alone.
+            // The last acknowledgement is one of the state, not of the recovery: only the effects are reduced.
             let (_, cause) = why::reduce(judge, &inner, model, state, Kind::Broken, &kin)?;
             into.findings.push(Inside {
                 model: position,

@@ -22,7 +22,7 @@ impl Script {
         }
     }
 
-    /// All calls so far are durable, and no part of the run.
+    /// Makes all calls so far durable, and no part of the run.
     pub(crate) fn durable(mut self) -> Script {
         let sync = crate::models::Model::shipped("sync").unwrap();
         let effects = crate::effects::Effects::new(&self.run, &sync);

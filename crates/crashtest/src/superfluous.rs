@@ -1,7 +1,8 @@
-//! Syncs that can go: without them no state that a power cut may leave is worse than one that it may leave now.
+//! Superfluous syncs: without them no state that a power cut may leave is worse than one that it may leave now.
 //!
-//! Each sync of the run is left out, the last first, and the states are formed and judged again. It stays out if every broken state
-//! was a broken state before: the same tree, with no fewer acknowledgements. So all syncs that are reported can go together.
+//! Each sync of the run is left out, the last first, and the states are formed and judged again. It stays out if
+//! every broken state was a broken state before: the same tree, with no fewer acknowledgements. So all syncs that are
+//! reported can go together.
 
 use crate::effects::{Effects, Run, What};
 use crate::judge::{Judge, Options};
@@ -11,19 +12,19 @@ use crate::states::enumerate;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 
-/// Most syncs that are tried.
+/// Maximum number of syncs that are tried.
 const TRIED_MAX: usize = 200;
 
-/// What was found under one model.
+/// Result under one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Superfluous {
     /// Position of the model.
     pub model: usize,
     /// Positions of the steps that can go, all of them at once.
     pub steps: Vec<usize>,
-    /// Syncs of the run.
+    /// Number of syncs of the run.
     pub of: usize,
-    /// Syncs that were tried.
+    /// Number of syncs that were tried.
     pub tried: usize,
 }
 
@@ -50,7 +51,7 @@ pub fn without(run: &Run, steps: &BTreeSet<usize>) -> Run {
     }
 }
 
-/// None if there was no time for all.
+/// None if the time was not enough.
 fn broken(
     judge: &Judge<'_>,
     run: &Run,
@@ -75,7 +76,7 @@ fn broken(
     Ok(Some(broken))
 }
 
-/// The syncs that can go under a model.
+/// The superfluous syncs under a model.
 ///
 /// # Errors
 /// If states cannot be laid out.

@@ -1,4 +1,4 @@
-//! Live mounts: needs root and FUSE, and is passed over without them.
+//! Live mounts: these tests need root and FUSE, and are skipped without them.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::fs::{self, File, OpenOptions};

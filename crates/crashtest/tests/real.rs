@@ -1,4 +1,4 @@
-//! Models against real file systems: needs root, FUSE and loop devices, and is passed over without them.
+//! Models against real file systems: these tests need root, FUSE and loop devices, and are skipped without them.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Small programs, recorded call by call.
 //!
-//! The recorder adopts what a program leaves behind and ends all of its descendants, so each recording runs in a process
-//! of its own: this test binary, started again for the test `recorder`.
+//! The recorder adopts the processes that a program leaves behind and ends all of its descendants, so each recording
+//! runs in a process of its own: this test binary, started again for the test `recorder`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::ffi::OsString;
@@ -26,7 +26,7 @@ const FAULTS: [Planted; 4] = [
     Planted::CloseForgotten,
 ];
 
-/// Not a test by itself: records as the environment says.
+/// Not a test by itself: records as the environment asks.
 #[test]
 fn recorder() {
     let Some(trace) = std::env::var_os(ROLE) else {
@@ -82,7 +82,7 @@ impl Run {
         self.dir.path().join("trace")
     }
 
-    /// Whether it was recorded, and what was said.
+    /// Whether it was recorded, and the output.
     fn try_words(&self, words: &[&[u8]]) -> (bool, String) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -130,7 +130,7 @@ fn replayed(trace: &Trace) -> Tree {
     tree
 }
 
-/// The calls in words, without what opens and closes.
+/// The calls in words, without opens and closes.
 fn listed(trace: &Trace) -> Vec<String> {
     let mut names = Names::new();
     trace.setup.iter().for_each(|call| names.note(call));
@@ -407,7 +407,8 @@ fn as_root_a_program_with_a_fixed_path_is_recorded_there_and_nobody_else_sees_it
     assert!(!path.exists() && place.path().join("real").exists());
 }
 
-/// What a trace must say of a program that writes, closes, syncs and acknowledges: a fault of the recorder says something else.
+/// The required trace of a program that writes, closes, syncs and acknowledges: a fault of the recorder gives another
+/// one.
 #[test]
 fn each_fault_of_the_recorder_is_noticed() {
     let script = "echo one >a; sync; echo first; echo two >b; echo second";
@@ -452,7 +453,7 @@ fn each_fault_of_the_recorder_is_noticed() {
     }
 }
 
-/// What is tried, of those that are installed.
+/// Names to try, if they are installed.
 #[cfg(target_arch = "x86_64")]
 const PYTHONS: [&str; 4] = ["python3", "python3.11", "python3.12", "python3.13"];
 
@@ -490,7 +491,7 @@ fn calls_of_python_have_the_line_of_python() {
         let mut places = Vec::new();
         for step in &found.steps {
             let word = step.text.split(' ').next().unwrap();
-            // The kernel closes what is open when a process ends.
+            // The kernel closes open files when a process ends.
             if word != "close" {
                 let place = step.location.as_ref().unwrap();
                 assert!(place.file.ends_with("näme.py"), "{python}: {step:?}");

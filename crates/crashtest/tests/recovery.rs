@@ -1,4 +1,5 @@
-//! Cuts inside the recovery: each fault planted there is noticed. One test alone, since a recording reaps all children of its process.
+//! Cuts inside the recovery: each fault planted there is noticed. There is only one test, since a recording reaps all
+//! children of its process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A state as a directory. What it holds is data: no name leads out of the directory, since names hold no slash and links
-//! are made, never followed.
+//! A state as a directory. Its content is data: no name leads out of the directory, since names hold no slash and
+//! links are made, never followed.
 
 use crate::effects::{Body, Disk, Ino, Node, ROOT};
 use rustix::fs::{AtFlags, CWD, Mode, chownat};
@@ -125,11 +125,11 @@ fn attributes(node: &Node, at: &Path, root: bool) -> io::Result<()> {
     fs::set_permissions(at, Permissions::from_mode(u32::from(node.perm) & 0o1777))
 }
 
-/// Lets a directory be removed whatever its permissions are.
+/// Makes a directory removable, whatever its permissions are.
 pub(super) fn make_removable(dir: &Path) {
     let mut todo = vec![dir.to_owned()];
     while let Some(dir) = todo.pop() {
-        // What cannot be changed or listed is not removed: it stays in a directory for temporary files.
+        // A directory that cannot be changed or listed stays in the directory for temporary files.
         let _ = fs::set_permissions(&dir, Permissions::from_mode(0o700));
         let Ok(entries) = fs::read_dir(&dir) else {
             continue;

@@ -1,12 +1,13 @@
 //! The commands that judge a state: the checker's contract.
 //!
-//! A state is laid out as a directory of its own in memory (`/dev/shm`, else the directory for temporary files) and is removed after
-//! the verdict. `recover` may write, `check` judges. Their working directory and `$CRASH_DIR` are the state;
-//! `$CRASH_ACKED` names a file with what must be there, a line each, `$CRASH_ISSUED` one with what may be. Exit status 0 is
-//! fine, 77 no verdict, 126 and 127 our error, everything else broken. The first line of output groups findings.
+//! A state is laid out as a directory of its own in memory (`/dev/shm`, else the directory for temporary files) and
+//! is removed after the verdict. `recover` may write, `check` judges. The state is their working directory and
+//! `$CRASH_DIR`; `$CRASH_ACKED` names a file with the lines that must be there, `$CRASH_ISSUED` one with the lines
+//! that may be. Exit status 0 is good, 77 no verdict, 126 and 127 our error, any other broken. The first line of
+//! output groups findings.
 //!
-//! Commands run in process and mount namespaces of their own where the kernel offers them (`unshare`), so that
-//! nothing of theirs is left; else in a process group that is ended.
+//! If the kernel offers them (`unshare`), commands run in process and mount namespaces of their own, so that nothing
+//! of theirs is left; otherwise in a process group that is killed.
 
 mod lay;
 mod run;
@@ -24,29 +25,29 @@ use std::time::Duration;
 
 /// Exit status that gives no verdict.
 const NO_VERDICT: i32 = 77;
-/// Longest first line that groups findings, in characters.
+/// Maximum length of the first line that groups findings, in characters.
 const LINE_MAX: usize = 160;
 
-/// What to run, and for how long.
+/// Commands to run, with their limits.
 #[derive(Clone, Debug)]
 pub struct Checker {
     /// Runs first and may write.
     pub recover: Option<String>,
-    /// Judges. Without it `recover` must exit with 0 and say the same twice.
+    /// Judges. Without it, `recover` must exit with 0 and print the same twice.
     pub check: Option<String>,
-    /// Limit of each command.
+    /// Time limit of each command.
     pub time: Duration,
     /// Limit of its address space in bytes.
     pub memory: Option<u64>,
-    /// How commands are kept apart.
+    /// Isolation of the commands.
     pub isolation: Isolation,
-    /// Where states are laid out.
+    /// Directory for states.
     pub scratch: PathBuf,
-    /// Where they are served; clones share it.
+    /// Mounts that serve states; clones share them.
     stages: Arc<Stages>,
 }
 
-/// What a checker said of a state.
+/// Verdict of a checker on a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing is wrong.
@@ -55,11 +56,11 @@ pub enum Verdict {
     None,
     /// The checker could not be run.
     Error(String),
-    /// Something is.
+    /// Something is wrong.
     Broken {
-        /// The first line of what it said: findings with the same one are one.
+        /// The first line of its output: findings with the same line are one.
         line: String,
-        /// All that it said, cut at 64 KiB.
+        /// Its whole output, cut at 64 KiB.
         output: String,
     },
 }
@@ -72,14 +73,14 @@ impl Verdict {
     }
 }
 
-/// How one command ended.
+/// Result of one command.
 struct Ran {
     status: Result<i32, String>,
     output: String,
 }
 
 impl Checker {
-    /// A checker with usual limits.
+    /// A checker with the usual limits.
     ///
     /// # Errors
     /// If there is no place for states.
@@ -109,7 +110,7 @@ impl Checker {
         verdict
     }
 
-    /// Judges a directory as it is, and leaves it. `scratch` is for files of the commands'.
+    /// Judges a directory as it is, and leaves it. `scratch` is for the commands' files.
     ///
     /// # Errors
     /// If a command cannot be run.
@@ -128,7 +129,7 @@ impl Checker {
         self.judge_at(scratch, dir, &acked, &issued)
     }
 
-    /// The same on a mount, as explorations do it where there can be one.
+    /// The same on a mount, as in explorations if a mount is possible.
     ///
     /// # Errors
     /// If the state cannot be served.
@@ -142,15 +143,16 @@ impl Checker {
         Ok(verdict)
     }
 
-    /// The same on a mount that notes what is looked at. Where there can be none, the state is laid out and nothing is noted.
+    /// The same on a mount that records looks. If no mount is possible, the state is laid out and no look is
+    /// recorded.
     ///
     /// # Errors
     /// If the state cannot be served.
     pub(crate) fn judge_looked(&self, view: &View<'_>) -> io::Result<(Verdict, Option<Vec<Look>>)> {
         let place = self.place()?;
-        // A process group may leave processes behind, which still see the mount.
+        // A process group may leave processes that still see the mount.
         let again = self.isolation != Isolation::Group;
-        // What runs on a stage does not own the stages.
+        // A checker on a stage does not own the stages.
         let checker = Checker {
             stages: Arc::default(),
             ..self.clone()
@@ -248,7 +250,7 @@ fn verdict(ran: &Ran, prefix: &str) -> Verdict {
     }
 }
 
-/// Where states are laid out: in memory if there is room for that.
+/// Directory for states: in memory if there is room.
 fn scratch() -> io::Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let usable = |dir: &Path| {

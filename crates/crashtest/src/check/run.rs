@@ -9,24 +9,24 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Most output that is read.
+/// Maximum output that is read.
 const OUTPUT_MAX: u64 = 64 << 10;
-/// Longest pause between two looks at a command.
+/// Longest pause between two checks of a command.
 const PAUSE_MAX: Duration = Duration::from_millis(4);
 
-/// How commands are kept apart from the rest of the machine.
+/// Isolation of commands from the rest of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Isolation {
-    /// Processes of a command end with it: a process namespace and a mount namespace.
+    /// A process namespace and a mount namespace: processes of a command end with it.
     Namespaces,
-    /// A user namespace besides: for all but the superuser.
+    /// A user namespace, too: for all users but the superuser.
     UserNamespaces,
-    /// A process group that is killed; what leaves the group stays.
+    /// A process group that is killed; processes that leave the group survive.
     Group,
 }
 
 impl Isolation {
-    /// The best that this machine offers.
+    /// The best isolation that this machine offers.
     #[must_use]
     pub fn probe() -> Isolation {
         let root = rustix::process::geteuid().is_root();
@@ -91,7 +91,7 @@ pub(super) fn run(
         .stderr(file);
     let mut child = command.spawn()?;
     let ended = wait(&mut child, checker.time);
-    // What the command left behind in its group.
+    // Processes that the command left in its group.
     if let Some(group) = Pid::from_raw(child.id() as i32) {
         let _ = kill_process_group(group, Signal::KILL);
     }
@@ -118,7 +118,7 @@ pub(super) fn run(
 
 fn status_of(status: ExitStatus) -> Result<i32, String> {
     match (status.code(), status.signal()) {
-        // A shell reports the signal that ended its child so.
+        // A shell reports the signal that ended its child this way.
         (Some(code), _) if code > 128 && code < 192 => {
             Err(format!("ended by signal {}", code - 128))
         }
@@ -128,7 +128,7 @@ fn status_of(status: ExitStatus) -> Result<i32, String> {
     }
 }
 
-/// The status, or nothing when the time is over.
+/// The status; None after the time limit.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let begun = Instant::now();
     let mut pause = Duration::from_micros(200);

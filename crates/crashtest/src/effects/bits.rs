@@ -83,26 +83,26 @@ impl Bits {
         other.0.iter().zip(mine).all(|(o, w)| o & !w == 0)
     }
 
-    /// How many.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|w| *w == 0)
     }
 
-    /// The largest.
+    /// The largest element.
     #[must_use]
     pub fn last(&self) -> Option<usize> {
         let word = self.0.iter().rposition(|w| *w != 0)?;
         Some(word * 64 + 63 - self.0[word].leading_zeros() as usize)
     }
 
-    /// All, growing.
+    /// All elements, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(i, word)| {
             let mut rest = *word;

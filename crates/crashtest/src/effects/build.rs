@@ -1,4 +1,4 @@
-//! From steps to effects, their order, and what syncs demand.
+//! Turns steps into effects, their order, and the demands of syncs.
 
 use super::{
     Bits, Change, Disk, EFFECTS_MAX, Effect, Effects, Entry, Ino, Run, Step, What, is_dir,
@@ -7,17 +7,17 @@ use crate::models::{Append, Classes, Demand, Heuristic, Hole, Model, Rename, Sco
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Most parts that one write is cut into.
+/// Maximum number of parts of one write.
 const PARTS_MAX: u64 = 64;
-/// Most sizes between the old one and the new one that one write may leave.
+/// Maximum number of sizes between the old one and the new one that one write may leave.
 const SIZES_MAX: usize = 16;
 
 /// A fault planted in the order or the demands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// The model's rules bind nothing.
+    /// The model's rules have no effect.
     NoRules,
-    /// One more rule: everything goes by time.
+    /// One more rule: everything is ordered by time.
     MoreRules,
     /// Effects on one cell have no order.
     NoCells,
@@ -25,7 +25,7 @@ pub(crate) enum Fault {
     NoDemand,
     /// fdatasync demands what sync does.
     FullDemand,
-    /// What a sync demands is demanded before it has returned.
+    /// A sync's demands count before it has returned.
     EarlyDemand,
     /// Removed names are forgotten.
     NoRemove,
@@ -48,7 +48,7 @@ pub(crate) fn garbage(offset: u64) -> u8 {
     (offset.wrapping_mul(37) >> 2) as u8 | 0x80
 }
 
-/// What a cell is: one value on the medium.
+/// A cell: one value on the medium.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Cell {
     Name(Ino, Arc<[u8]>),
@@ -58,18 +58,18 @@ enum Cell {
     Unit(Ino, u64),
 }
 
-/// What is known of a file.
+/// State of a file.
 #[derive(Default)]
 struct File {
     /// Effects on its data and sizes.
     content: Bits,
-    /// Data beyond the size at its time: in blocks that were not there.
+    /// Data beyond the size at its time: in new blocks.
     fresh: Bits,
-    /// Its effects on sizes by writing.
+    /// Effects of writes on its size.
     sizes: Bits,
     /// The last change of its metadata.
     last: Option<usize>,
-    /// It was cut to nothing and not closed since.
+    /// Whether it was cut to nothing and not closed since.
     emptied: bool,
     /// Truncations, holes and allocations, each with the range whose blocks it changes: data outside need not wait for it.
     cuts: Vec<(usize, (u64, u64))>,
@@ -113,9 +113,9 @@ struct Builder<'a> {
     all: Vec<Effect>,
     last: HashMap<Cell, usize>,
     files: BTreeMap<Ino, File>,
-    /// For each rule and what it binds: the effects so far, with all before them.
+    /// For each rule and its scope: the effects so far, with all before them.
     bound: HashMap<(usize, u64), Bits>,
-    /// What all later metadata waits for.
+    /// Effects that all later metadata waits for.
     floor: Bits,
     demanded: Bits,
     /// Inodes that were synced, and the names that they got since.
@@ -123,7 +123,8 @@ struct Builder<'a> {
     renamed: Bits,
 }
 
-/// `coarse`: the least size of a part of a write. Units of the model become one, so there are fewer states, all of them allowed.
+/// `coarse`: the smallest size of a part of a write. Several units of the model become one, so there are fewer
+/// states, all of them allowed.
 pub(super) fn build(run: &Run, model: &Model, coarse: u64, fault: Option<Fault>) -> Effects {
     let mut base = run.base.clone();
     for step in &run.steps {
@@ -223,7 +224,8 @@ impl Builder<'_> {
             What::Rename { from, to, exchange } => self.rename(from, to, *exchange),
             What::Write { ino, offset, bytes } => self.write(*ino, *offset, bytes),
             What::Truncate { ino, size } => {
-                // Where data waits for nothing, nor does a truncation wait for the zeros that its last block gets.
+                // If data waits for nothing, a truncation does not wait either for the zeros that its last block
+                // gets.
                 let old =
                     self.model.hole == Hole::Garbage && self.model.truncate == Truncate::ZerosFirst;
                 let change = Change::Resize {
@@ -250,7 +252,7 @@ impl Builder<'_> {
                 let (ino, offset, len) = (*ino, *offset, *len);
                 let change = Change::Zero { ino, offset, len };
                 let mut hole = self.cut(ino, change, (offset, offset.saturating_add(len)));
-                // A hole does not wait for sizes that are still to be written: a real ext4 shows it with an older one.
+                // A hole does not wait for sizes that are not written yet: a real ext4 shows it with an older one.
                 if self.model.truncate == Truncate::ZerosFirst {
                     hole.cells.clear();
                 }
@@ -313,7 +315,7 @@ impl Builder<'_> {
         let mut proto = Proto::new(Classes::TRUNCATE, vec![change]);
         proto.file = Some(ino);
         proto.cells = vec![Cell::Size(ino)];
-        // Where blocks are overwritten in place, a block that stays takes writes before the truncation is durable.
+        // If blocks are overwritten in place, a block that stays takes writes before the truncation is durable.
         let unit = self.model.unit;
         proto.range = Some(match self.model.truncate {
             Truncate::Atomic => (0, u64::MAX),
@@ -322,7 +324,8 @@ impl Builder<'_> {
         proto
     }
 
-    /// Room inside the size makes a size durable that the writes before it have not yet: a real ext4 shows it before theirs.
+    /// Space allocated inside the size makes a size durable that earlier writes have not made durable yet: a real
+    /// ext4 shows it before theirs.
     fn allocated(&self, ino: Ino, size: u64) -> Option<Proto> {
         let file = self.files.get(&ino)?;
         if self.model.truncate != Truncate::ZerosFirst || self.demanded.contains(&file.sizes) {
@@ -338,7 +341,7 @@ impl Builder<'_> {
         content.unwrap_or_default()
     }
 
-    /// What sets its size, without the data.
+    /// Effects that set its size, without the data.
     fn sizes_of(&self, ino: Ino) -> Bits {
         let sizes = Classes::SIZE.and(Classes::TRUNCATE);
         let content = self.content_of(ino);
@@ -397,7 +400,7 @@ impl Builder<'_> {
             return vec![first];
         }
         match self.model.rename {
-            // A sync of the new directory logs its entry alone: a real Btrfs then shows both names.
+            // A sync of the new directory logs only its entry: a real Btrfs then shows both names.
             Rename::Atomic if self.model.sync_jumps && from.0 != to.0 => {
                 let mut gone = self.named(from, ino, vec![gone]);
                 gone.cells.push(Cell::Name(to.0, Arc::clone(&to.1)));
@@ -439,7 +442,7 @@ impl Builder<'_> {
             proto.file = Some(ino);
             proto.part = Some((at, to));
             proto.tears = self.model.tear < self.model.unit;
-            // Cells are units, whatever the parts are.
+            // Cells are units, whatever the sizes of parts are.
             let units = at / self.unit..=(to - 1) / self.unit;
             proto.cells = units.map(|u| Cell::Unit(ino, u)).collect();
             if to > old {
@@ -509,10 +512,10 @@ impl Builder<'_> {
     fn push(&mut self, step: usize, mut proto: Proto) {
         let id = self.all.len();
         let mut cells = Bits::new();
-        // Each brings everything before it.
+        // Each brings along everything before it.
         let mut direct: Vec<usize> = Vec::new();
         if !self.has(Fault::NoCells) {
-            // Copy on write: a truncation sets the size, whatever written sizes wait for their data.
+            // Copy on write: a truncation sets the size, even if written sizes wait for their data.
             let overtakes = proto.range.is_some()
                 && self.model.truncate == Truncate::Atomic
                 && self.model.append == Append::DataBeforeSize;
@@ -524,7 +527,8 @@ impl Builder<'_> {
                 direct.push(other);
             }
         }
-        // No log of syncs shows a size before the data that it covers: this order is one of cells, which nothing jumps.
+        // No log of syncs shows a size before the data that it covers: this is an order of cells, which no sync
+        // jumps.
         let size_alone = proto.class == Classes::SIZE;
         if size_alone && self.model.append == Append::DataBeforeSize && !self.has(Fault::SizeAlone)
         {
@@ -575,7 +579,7 @@ impl Builder<'_> {
             self.last.insert(cell, id);
         }
         self.note(id, &proto);
-        // Names and sizes are asked for, content is not.
+        // The next steps need names and sizes, not content.
         for change in proto.changes.iter().filter(|c| !c.is_content()) {
             self.now.apply(change);
         }
@@ -592,7 +596,8 @@ impl Builder<'_> {
         });
     }
 
-    /// The truncations that data waits for: those that gave its blocks away. Other truncations have the size in common.
+    /// The truncations that data waits for: those that freed its blocks. With other truncations it has only the size
+    /// in common.
     fn cuts_before(&self, proto: &Proto) -> Vec<usize> {
         let data = proto.class.meets(Classes::DATA) || proto.range.is_some();
         let file = proto.file.filter(|_| data).and_then(|f| self.files.get(&f));
@@ -637,7 +642,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A set with everything before it.
+    /// A set and everything before it.
     fn closure(&self, set: &Bits, cells_alone: bool) -> Bits {
         let mut closed = set.clone();
         for i in set.iter() {
@@ -683,7 +688,7 @@ impl Builder<'_> {
         let before = self.demanded.clone();
         self.demanded.add(&wanted);
         if let What::Fsync { ino, .. } = &step.what {
-            // What had nothing to sync is in no log.
+            // An inode that had nothing to sync is in no log.
             let mut all = self.all.iter().enumerate();
             if all.any(|(i, e)| e.file == Some(*ino) && !before.get(i)) {
                 self.synced.insert(*ino);

@@ -1,8 +1,8 @@
 //! The tree that effects act on.
 //!
 //! Unlike a file system's tree it may be in states that no call leaves: data beyond the size, a file with a link
-//! count that its names do not match, a directory that nothing names. [`Disk::observe`] and [`Disk::digest`] see
-//! what recovery would leave: what can be reached from the root, content cut at the size.
+//! count that its names do not match, a directory that nothing names. [`Disk::observe`] and [`Disk::digest`] see what
+//! recovery would leave: the part that can be reached from the root, with content cut at the size.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ pub type Ino = u64;
 /// The root's number.
 pub const ROOT: Ino = 1;
 
-/// What an inode holds.
+/// Content of an inode.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// A file; `data` may go beyond `size`.
     File {
-        /// The size that is on the medium.
+        /// The size on the medium.
         size: u64,
-        /// What was written.
+        /// The written data.
         data: FileData,
     },
     /// A directory.
@@ -36,7 +36,7 @@ pub enum Body {
 /// An inode.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permission bits.
     pub perm: u16,
@@ -88,7 +88,7 @@ pub enum Change {
         /// The inode.
         ino: Ino,
     },
-    /// A name goes, if it refers to this inode.
+    /// A name is removed, if it refers to this inode.
     Unset {
         /// The directory.
         dir: Ino,
@@ -104,36 +104,37 @@ pub enum Change {
         /// The size.
         size: u64,
     },
-    /// The size is this; what lies beyond is gone, from the next multiple of `unit` on: the rest of that unit shows again if the size grows.
+    /// The size is set; content beyond it is dropped from the next multiple of `unit` on: the rest of that unit shows
+    /// again if the size grows.
     Resize {
         /// The file.
         ino: Ino,
         /// The size.
         size: u64,
-        /// 1: all of it is gone.
+        /// 1: all content beyond the size is dropped.
         unit: u64,
     },
     /// Bytes are written.
     Data {
         /// The file.
         ino: Ino,
-        /// Where.
+        /// Its offset.
         offset: u64,
         /// All bytes of the call.
         bytes: Arc<[u8]>,
-        /// Which of them.
+        /// Range of the written bytes.
         range: (usize, usize),
     },
     /// A range reads as zeros.
     Zero {
         /// The file.
         ino: Ino,
-        /// Where.
+        /// Its offset.
         offset: u64,
-        /// How much.
+        /// Its length.
         len: u64,
     },
-    /// Attributes are these.
+    /// Attributes are set.
     Attr {
         /// The inode.
         ino: Ino,
@@ -150,7 +151,7 @@ pub enum Change {
         ino: Ino,
         /// Its name.
         name: Vec<u8>,
-        /// Its value; none removes it.
+        /// Its value; None removes it.
         value: Option<Vec<u8>>,
     },
 }
@@ -165,12 +166,12 @@ impl Change {
     }
 }
 
-/// What one path shows.
+/// One path as it is seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The inode.
     pub ino: Ino,
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permission bits.
     pub perm: u16,
@@ -253,7 +254,7 @@ impl Disk {
         });
     }
 
-    /// Carries a change out. What it names and is not there is passed over.
+    /// Applies a change. Inodes and names that do not exist are skipped.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Set { dir, name, ino } => self.dir(*dir, |entries| {
@@ -337,7 +338,7 @@ impl Disk {
         }
     }
 
-    /// What can be seen, by path; the root's is empty.
+    /// The visible tree by path; the root's path is empty.
     #[must_use]
     pub fn observe(&self) -> BTreeMap<Vec<u8>, Seen> {
         let mut all = BTreeMap::new();
@@ -362,7 +363,7 @@ impl Disk {
         all
     }
 
-    /// A hash of what can be seen, times left out.
+    /// A hash of the visible tree, without times.
     #[must_use]
     pub fn digest(&self) -> u128 {
         let mut sum = 0u128;
@@ -388,7 +389,7 @@ impl Disk {
                 }
                 Body::Dir(_) | Body::Special => {}
             }
-            // Two names of one inode are told from two files.
+            // Two names of one inode differ from two files.
             if node.kind != FileKind::Directory {
                 h.u128(*first.entry(ino).or_insert(place));
             }

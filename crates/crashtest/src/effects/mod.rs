@@ -1,10 +1,10 @@
-//! A run as steps, and what each step does to the medium under a model.
+//! A run as steps, and the effect of each step on the medium under a model.
 //!
 //! A [`Step`] is one call that had an effect, a sync, or an acknowledgement. [`Effects::new`] turns steps into
 //! effects with their order (what must be durable before) and into demands (what a returned sync made durable).
 //!
-//! Order that every model has: effects on one *cell* (a name in a directory, a unit of a file, a size, an inode's
-//! attributes) keep theirs, since a medium holds one value of each. The rest are rules of the model.
+//! Every model keeps the order of effects on one *cell* (a name in a directory, a unit of a file, a size, an inode's
+//! attributes), since a medium holds one value of each. The rest are rules of the model.
 
 mod bits;
 mod build;
@@ -29,7 +29,7 @@ use steadfast_vfs::FileKind;
 /// A name in a directory.
 pub type Entry = (Ino, Arc<[u8]>);
 
-/// What a step does.
+/// Operation of a step.
 #[derive(Clone, Debug)]
 pub enum What {
     /// A new inode with a name. Its attributes, and a link's target, come with it.
@@ -48,50 +48,50 @@ pub enum What {
         /// The name.
         at: Entry,
     },
-    /// A name goes.
+    /// A name is removed.
     Remove {
         /// The name.
         at: Entry,
     },
     /// A name moves, over another if there is one; or two are exchanged.
     Rename {
-        /// From here.
+        /// The old name.
         from: Entry,
-        /// To here.
+        /// The new name.
         to: Entry,
-        /// The two are exchanged.
+        /// Whether the two are exchanged.
         exchange: bool,
     },
     /// Bytes are written.
     Write {
         /// The file.
         ino: Ino,
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// What.
+        /// The bytes.
         bytes: Arc<[u8]>,
     },
     /// The size is set.
     Truncate {
         /// The file.
         ino: Ino,
-        /// To this.
+        /// The new size.
         size: u64,
     },
-    /// Room is made, and the size grows.
+    /// Space is allocated, and the size grows.
     Allocate {
         /// The file.
         ino: Ino,
-        /// To this.
+        /// The new size.
         size: u64,
     },
     /// A range becomes zeros.
     Zero {
         /// The file.
         ino: Ino,
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// How much.
+        /// The length.
         len: u64,
     },
     /// Attributes change.
@@ -111,7 +111,7 @@ pub enum What {
         ino: Ino,
         /// Its name.
         name: Vec<u8>,
-        /// Its value; none removes it.
+        /// Its value; None removes it.
         value: Option<Vec<u8>>,
     },
     /// A file is closed.
@@ -121,9 +121,9 @@ pub enum What {
     },
     /// fsync or fdatasync of a file or directory.
     Fsync {
-        /// What is synced.
+        /// The file or directory.
         ino: Ino,
-        /// It is fdatasync.
+        /// Whether it is fdatasync.
         data_only: bool,
     },
     /// sync or syncfs.
@@ -133,9 +133,9 @@ pub enum What {
         /// The file.
         ino: Ino,
     },
-    /// The workload says that something is done.
+    /// An acknowledgement of the workload.
     Ack {
-        /// In these words.
+        /// Its text.
         text: String,
     },
 }
@@ -145,13 +145,13 @@ pub enum What {
 pub struct Step {
     /// Its number in the recorded run.
     pub number: u64,
-    /// What it does.
+    /// Its operation.
     pub what: What,
-    /// What reports call it: `rename a -> b`.
+    /// Its text in reports: `rename a -> b`.
     pub text: String,
     /// File and line of the caller, if known.
     pub location: Option<Location>,
-    /// The thread that made it; 0: unknown.
+    /// Thread of the call; 0: unknown.
     pub thread: u32,
     /// Calls of the same stack are one behaviour; 0: unknown.
     pub stack: u64,
@@ -189,21 +189,21 @@ pub struct Run {
 pub struct Effect {
     /// Position of its step.
     pub step: usize,
-    /// What kind it is.
+    /// Its kind.
     pub class: Classes,
     /// The inode that it changes, or whose name it changes.
     pub file: Option<Ino>,
     /// The directory that it changes.
     pub dir: Option<Ino>,
-    /// What it does.
+    /// Its changes.
     pub changes: Vec<Change>,
-    /// Bytes of a write, for reports.
+    /// Range of bytes of a write, for reports.
     pub part: Option<(u64, u64)>,
-    /// A cut may leave a part of it.
+    /// Whether a cut may leave a part of it.
     pub tears: bool,
-    /// Everything that is durable if it is; not itself.
+    /// All effects that are durable if it is, without itself.
     pub before: Bits,
-    /// The same by cells alone.
+    /// The same by the order of cells alone.
     pub cells: Bits,
 }
 
@@ -214,11 +214,11 @@ pub struct Effects {
     pub base: Disk,
     /// The effects, in the order of the calls.
     pub all: Vec<Effect>,
-    /// For each number of steps that returned: what is durable at least.
+    /// For each number of steps that returned: the effects that are durable at least.
     pub demanded: Vec<Arc<Bits>>,
-    /// For each number of steps: how many effects they have.
+    /// For each number of steps: the number of effects.
     pub upto: Vec<usize>,
-    /// For each number of steps: how many acknowledgements they hold.
+    /// For each number of steps: the number of acknowledgements.
     pub acked: Vec<usize>,
     /// The acknowledgements, in order.
     pub acks: Vec<String>,
@@ -226,7 +226,7 @@ pub struct Effects {
     pub left_out: usize,
 }
 
-/// Most effects that are explored: what is ordered before each takes a bit per effect.
+/// Maximum number of effects that are explored: the set of effects before each takes a bit per effect.
 pub const EFFECTS_MAX: usize = 24_000;
 
 impl Effects {
@@ -236,7 +236,8 @@ impl Effects {
         build::build(run, model, 0, None)
     }
 
-    /// The same with writes in parts of at least `unit` bytes: fewer effects, and of the states that the model allows fewer.
+    /// The same with writes in parts of at least `unit` bytes: fewer effects, and fewer of the states that the model
+    /// allows.
     #[must_use]
     pub fn coarse(run: &Run, model: &Model, unit: u64) -> Effects {
         build::build(run, model, unit, None)
@@ -280,14 +281,14 @@ impl Effects {
         self.upto.len().saturating_sub(1)
     }
 
-    /// The moments, in steps that returned, at which a state can arise: from the first to the last; `None` if at none.
+    /// The first and the last moment, in steps that returned, at which a state can arise; `None` if there is none.
     #[must_use]
     pub fn moments(&self, state: &Bits) -> Option<(usize, usize)> {
         let first = match state.last() {
             Some(e) => self.all.get(e)?.step + 1,
             None => 0,
         };
-        // What is in flight may have had its effects: the call before has returned, this one has not.
+        // A call in flight may have had its effects: the call before has returned, this one has not.
         let earliest = first.saturating_sub(1);
         // Demands only grow.
         let allowed = |t: usize| self.demanded.get(t).is_some_and(|d| state.contains(d));
@@ -305,7 +306,7 @@ impl Effects {
         Some((earliest, low))
     }
 
-    /// For each step the number of steps after which it is durable whatever the cut leaves: `None` if it has no effect, and
+    /// For each step, the number of steps after which it is durable in any state: `None` if it has no effect, and
     /// `Some(None)` if no sync demands it.
     #[must_use]
     pub fn durable_after(&self) -> Vec<Option<Option<usize>>> {
@@ -336,7 +337,7 @@ impl Effects {
         steps
     }
 
-    /// Whether a state has everything that is ordered before what it has.
+    /// Whether a state has everything that is ordered before its effects.
     #[must_use]
     pub fn is_closed(&self, state: &Bits, jumped: Option<&Bits>) -> bool {
         state.iter().all(|i| {

@@ -8,9 +8,9 @@ use steadfast_model::Tree;
 use steadfast_model::data::FileData;
 use steadfast_vfs::{Caller, Seek};
 
-/// Directories of libraries whose frames say less than their caller's.
+/// Directories of libraries, whose frames say less than their callers'.
 const LIBRARIES: &[&str] = &["/libc.so", "/libc-", "/ld-", "/libpthread", "/libstdc++"];
-/// Entries that are listed at a time.
+/// Number of entries that are listed at a time.
 const BATCH: usize = 1024;
 
 /// Names of inodes, for reports.
@@ -139,7 +139,7 @@ fn contents(tree: &Tree, ino: Ino) -> FileData {
     data
 }
 
-/// Source files of the language's library, whose callers say more.
+/// Source files of the language's library: their callers say more.
 fn is_of_library(file: &str) -> bool {
     file.starts_with("/rustc/") || file.contains("/go/src/") || file.contains("/sysdeps/")
 }
@@ -178,7 +178,7 @@ fn location(stack: Option<&Stack>) -> Option<Location> {
     };
     let frames = &stack?.frames;
     let lines = || frames.iter().filter(own).filter_map(|f| f.line.clone());
-    // Python's own library is said where there is nothing else.
+    // Python's own library is named only if there is nothing else.
     let mut all = lines()
         .filter(|(file, _)| !is_of_python(file))
         .chain(lines());
@@ -224,7 +224,7 @@ impl Run {
     }
 }
 
-/// The steps of a call that was done; `tree` is the one after it, `bytes` are those of a write.
+/// The steps of a successful call; `tree` is the one after it, `bytes` are those of a write.
 pub(crate) fn steps_of(
     call: &Call,
     bytes: &[u8],

@@ -5,7 +5,7 @@ use crate::script::Script;
 use crate::states::{Limits, enumerate};
 use std::collections::BTreeSet;
 
-/// What a tree holds, in words: `path=content` for files, `path/` for directories.
+/// A tree in words: `path=content` for files, `path/` for directories.
 fn words(disk: &Disk) -> BTreeSet<String> {
     let seen = disk.observe();
     let files = seen.iter().filter(|(p, _)| !p.is_empty());
@@ -34,7 +34,7 @@ fn words(disk: &Disk) -> BTreeSet<String> {
         .collect()
 }
 
-/// All trees that a power cut may leave, after so many calls have returned at the least.
+/// All trees that a power cut may leave after at least this many calls have returned.
 fn trees(script: Script, model: &str, after: usize) -> BTreeSet<String> {
     trees_with(script, model, after, None)
 }
@@ -383,7 +383,7 @@ fn on_ext4_a_hole_and_room_inside_the_size_do_not_wait_for_sizes_that_are_still_
     assert!(punched.contains("/a=04096+a1024+03072"), "{punched:?}");
     let roomy = trees(base().allocate("a", 9000), "ext4", 0);
     assert!(roomy.contains("/a=a5120+b3072+0808"), "{roomy:?}");
-    // What is synced has no older size.
+    // A synced file has no older size.
     let synced = trees(base().fsync("a").allocate("a", 9000), "ext4", 2);
     assert!(!synced.iter().any(|t| t.ends_with("0808")), "{synced:?}");
     let whole = trees(base().allocate("a", 9000), "btrfs", 0);

@@ -4,29 +4,29 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use steadfast_vfs::Errno;
 
-/// Which calls, and what becomes of them. As `crash fail` and the socket have it.
+/// A rule: the calls that fail, and how they fail. `crash fail` and the socket have the same words.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
-    /// The call: `write`, `fsync`, `rename`, … ; every changing call if none is named.
+    /// The call: `write`, `fsync`, `rename`, … ; every changing call if none is given.
     pub call: Option<String>,
-    /// Paths, from the mount's root: `*` stands for any characters but a slash, `**` for any at all.
+    /// Paths, from the mount's root: `*` matches any characters but a slash, `**` any characters at all.
     pub path: Option<String>,
     /// The error: `EIO`, `ENOSPC`, `EROFS`, `ENOMEM`, `EACCES`.
     pub errno: Option<String>,
     /// Instead of an error: `short`, `torn` or `lost` writes, an `ignored` fsync, a `slow` call.
     pub how: Option<String>,
-    /// The nth such call alone, counted from now on.
+    /// Only the nth such call, counted from now on.
     pub nth: Option<u64>,
-    /// Calls after this many bytes were written.
+    /// Only calls after this many bytes were written.
     pub after: Option<u64>,
     /// What a failed fsync does with the data that is not durable: `keep` or `drop`.
     pub then: Option<String>,
-    /// How long a slow call takes.
+    /// Duration of a slow call.
     pub milliseconds: Option<u64>,
 }
 
-/// What becomes of a call.
+/// Fate of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     /// It goes on, with this many of its bytes.
@@ -38,9 +38,9 @@ pub(crate) enum Fate {
         /// Data of the file that is not durable is dropped.
         drop: bool,
     },
-    /// It says that it was done, and its first half reaches the medium.
+    /// It reports success, and its first half reaches the medium.
     Torn,
-    /// It says that it was done, and nothing of it ever reaches the medium.
+    /// It reports success, and nothing of it ever reaches the medium.
     Lost,
     /// It takes this long.
     Slow(Duration),
@@ -55,22 +55,22 @@ const ERRNOS: &[(&str, Errno)] = &[
 ];
 const HOWS: &[&str] = &["short", "torn", "lost", "ignored", "slow"];
 
-/// A rule at work.
+/// A rule in effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     rule: Rule,
     errno: Errno,
-    /// Calls that it met.
+    /// Number of calls that matched.
     calls: u64,
     /// Bytes that these wrote.
     bytes: u64,
-    /// Calls that it changed.
+    /// Number of calls that it changed.
     pub(crate) struck: u64,
 }
 
 impl Fault {
     /// # Errors
-    /// If the rule says nothing, or something unknown.
+    /// If the rule has no effect, or an unknown word.
     pub(crate) fn new(rule: Rule) -> Result<Fault, String> {
         let errno = match (&rule.errno, &rule.how) {
             (Some(_), Some(_)) => return Err("an error, or something else: not both".to_owned()),
@@ -107,7 +107,7 @@ impl Fault {
         &self.rule
     }
 
-    /// What it makes of a call of `len` bytes.
+    /// The fate of a call of `len` bytes.
     pub(crate) fn strikes(&mut self, call: &str, path: &str, len: usize) -> Option<Fate> {
         let rule = &self.rule;
         let only_writes = matches!(rule.how.as_deref(), Some("short" | "torn" | "lost"));
@@ -150,10 +150,10 @@ impl Fault {
     }
 }
 
-/// Whether a path has this form.
+/// Whether a path matches a pattern.
 fn matches(pattern: &str, path: &str) -> bool {
     let (p, t) = (pattern.as_bytes(), path.as_bytes());
-    // Where each prefix of the pattern can end in the path.
+    // The positions in the path at which each prefix of the pattern can end.
     let mut ends = vec![false; t.len() + 1];
     ends[0] = true;
     let mut i = 0;

@@ -1,8 +1,9 @@
 //! A mount whose power can be cut, and whose calls can be made to fail, while programs use it.
 //!
-//! Programs run under their own test driver; `crash cut` and its like, or a library, speak to the mount over a Unix socket
-//! ([`socket`]): a line of JSON asks, a line answers, and the answer comes when it is done. A cut leaves a state that the mount's model
-//! allows ([`pending`]). After it every call fails until the power is on again; then the mount shows what survived.
+//! Programs run under their own test driver; `crash cut` and its like, or a library, talk to the mount over a Unix
+//! socket ([`socket`]): a request and its answer are a line of JSON each, and the answer comes when the request is
+//! done. A cut leaves a state that the mount's model allows ([`pending`]). After it every call fails until the power
+//! is on again; then the mount shows what survived.
 
 pub mod faults;
 pub mod pending;
@@ -26,14 +27,14 @@ use std::time::{Duration, Instant};
 use steadfast_model::Tree;
 use steadfast_vfs::{Errno, Ino};
 
-/// How often the end of the mount is looked for.
+/// Interval of checks for the end of the mount.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long an answer may take to go out when the mount has ended.
+/// Time limit for sending answers when the mount has ended.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// Most lines of a status.
+/// Maximum number of lines of a status.
 const STATUS_MAX: usize = 1000;
 
-/// What is asked of a live mount.
+/// A request to a live mount.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum Request {
@@ -44,33 +45,33 @@ pub enum Request {
         /// For `random`.
         seed: Option<u64>,
     },
-    /// Switch it on again.
+    /// Switch the power on again.
     PowerOn,
     /// Make calls fail.
     Fail(Rule),
-    /// Let calls be as they are again.
+    /// End all faults.
     Heal,
-    /// Tell what is not durable.
+    /// Report what is not durable.
     Status,
     /// Unmount.
     Stop,
 }
 
-/// One thing that is not durable.
+/// One change that is not durable.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct NotDurable {
-    /// The path, or where it was.
+    /// The path, or the former path.
     pub path: String,
     /// `entry`, `data`, `size`, `attributes`, `truncation`.
     pub what: String,
-    /// Of data and sizes: from where to where.
+    /// Range of data or sizes.
     pub range: Option<(u64, u64)>,
 }
 
 /// The answer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Answer {
-    /// Why it was not done.
+    /// Why the request failed.
     pub error: Option<String>,
     /// Whether the power is on.
     pub on: bool,
@@ -80,19 +81,19 @@ pub struct Answer {
     pub cuts: u64,
     /// Effects that were not durable, before a cut or now.
     pub pending: usize,
-    /// Of these, what a cut has taken.
+    /// Number of these that a cut has lost.
     pub lost: usize,
     /// Bytes of data among them.
     pub lost_bytes: u64,
-    /// What is not durable now, by file and range.
+    /// Changes that are not durable now, by file and range.
     pub not_durable: Vec<NotDurable>,
-    /// There is more than is listed.
+    /// Number of changes that are not listed.
     pub more: usize,
-    /// Rules at work, and how many calls each has changed.
+    /// Rules in effect, with the number of calls that each has changed.
     pub faults: Vec<(Rule, u64)>,
 }
 
-/// Why a live mount ended.
+/// Error that ended a live mount.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum LiveError {
@@ -109,7 +110,7 @@ struct State {
     faults: Vec<Fault>,
 }
 
-/// The part that sees each call.
+/// The tap that sees each call.
 struct Live {
     state: Mutex<State>,
 }
@@ -158,7 +159,7 @@ impl Tap for Live {
             bytes,
             mark: Mark::None,
         };
-        // The kernel's own doing is no call of the program.
+        // Calls of the kernel itself are not calls of the program.
         if matches!(op, Op::Release { .. } | Op::Ack { .. }) {
             return Ok(admitted);
         }
@@ -213,12 +214,12 @@ impl Tap for Live {
 
 struct Power {
     mount: Option<LiveMount>,
-    /// What the last cut left, while the power is off.
+    /// The result of the last cut, while the power is off.
     next: Option<Cut>,
     cuts: u64,
 }
 
-/// A live mount and what is asked of it.
+/// A live mount and its requests.
 pub struct Session {
     at: PathBuf,
     model: Model,
@@ -230,7 +231,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Mounts a copy of `from` at `at`: what programs write there is kept in memory, and goes with the mount.
+    /// Mounts a copy of `from` at `at`: writes are kept in memory, and lost with the mount.
     ///
     /// # Errors
     /// If it cannot be mounted or copied.
@@ -297,7 +298,7 @@ impl Session {
             Some(mount) if !mount.is_gone() => mount.unmount(),
             _ => Ok(()),
         };
-        // The process ends next: answers go out first.
+        // The process ends next: answers are sent first.
         let until = Instant::now() + ANSWER_LIMIT;
         while self.open.load(Ordering::Acquire) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -305,7 +306,7 @@ impl Session {
         Ok(ended?)
     }
 
-    /// Does what is asked, and sends the answer; the mount's process does not end in between.
+    /// Carries out a request, and sends the answer; the mount's process does not end in between.
     pub(crate) fn serve(
         &self,
         request: Request,
@@ -317,7 +318,7 @@ impl Session {
         sent
     }
 
-    /// Does what is asked.
+    /// Carries out a request.
     #[must_use]
     pub fn answer(&self, request: Request) -> Answer {
         let done = match request {

@@ -1,38 +1,40 @@
-//! What a live mount has done and a power cut may still undo.
+//! Changes of a live mount that a power cut may still undo.
 //!
 //! Invariants: `base` is durable; `run.steps` is every call since, in the order of effect. When a sync leaves nothing that is
-//! not durable, or more is pending than can be kept, the steps go into the base: a kernel writes old changes back by itself, too.
+//! not durable, or more is pending than can be kept, the steps move to the base: a kernel writes old changes back by
+//! itself, too.
 //!
-//! The cost of a cut follows the number of pending effects, which is bounded; the bytes are not touched before the power is on again.
-//! When much is pending, adjacent writes become one, and their parts larger ([`Effects::coarse`]).
+//! The cost of a cut grows with the number of pending effects, which is bounded; the bytes are not touched before the
+//! power is on again. When much is pending, adjacent writes become one, and their parts become larger
+//! ([`Effects::coarse`]).
 
 use crate::effects::{Bits, Disk, Effects, Ino, Run, Step, What};
 use crate::models::{Classes, Model};
 use crate::states::{Chance, Former, Tear};
 use std::sync::Arc;
 
-/// Most effects that are pending, by an estimate.
+/// Maximum number of pending effects, by an estimate.
 const EFFECTS_MAX: usize = 9_000;
-/// Most bytes of pending writes.
+/// Maximum number of bytes of pending writes.
 const BYTES_MAX: u64 = 2 << 30;
-/// Largest least part of a write.
+/// Upper limit of the smallest part of a write.
 const PART_MAX: u64 = 1 << 20;
-/// Longest write that adjacent ones become.
+/// Maximum length of a write that adjacent ones become.
 const WRITE_MAX: usize = 1 << 20;
 
-/// What a cut chooses.
+/// Choice of a cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// What is durable, and no more.
+    /// Only durable changes.
     Durable,
-    /// That, and of the rest a part by chance.
+    /// Durable changes, and a random part of the others.
     Random,
-    /// That, and all names and sizes that may be there without their data.
+    /// Durable changes, and all names and sizes that may be there without their data.
     Worst,
 }
 
 impl Policy {
-    /// By name.
+    /// The policy of a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Policy> {
         Some(match name {
@@ -44,15 +46,15 @@ impl Policy {
     }
 }
 
-/// What a cut leaves.
+/// Result of a cut.
 #[derive(Clone, Debug)]
 pub struct Cut {
     effects: Effects,
     bits: Bits,
     tear: Option<Tear>,
-    /// Effects that were pending, and of these how many are lost.
+    /// Number of effects that were pending.
     pub pending: usize,
-    /// Lost ones.
+    /// Number of these that are lost.
     pub lost: usize,
     /// Bytes of data among them.
     pub lost_bytes: u64,
@@ -66,16 +68,16 @@ impl Cut {
     }
 }
 
-/// One thing that is not durable.
+/// One change that is not durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Volatile {
     /// The inode that is changed, or named.
     pub ino: Option<Ino>,
     /// The kind of change.
     pub class: Classes,
-    /// Of data and sizes: from where to where.
+    /// Range of data or sizes.
     pub part: Option<(u64, u64)>,
-    /// The step that did it.
+    /// The step that made it.
     pub step: usize,
 }
 
@@ -84,13 +86,13 @@ pub struct Volatile {
 pub struct Pending {
     model: Model,
     run: Run,
-    /// How many effects these are, by an estimate.
+    /// Number of their effects, by an estimate.
     effects: usize,
     /// Bytes of their writes.
     bytes: u64,
-    /// Least size of a part of a write; 0: the model's unit.
+    /// Smallest part of a write; 0: the model's unit.
     part: u64,
-    /// Steps at which it is asked next whether all is durable.
+    /// Number of steps at which to check next whether all is durable.
     ask_at: usize,
     /// Calls since the beginning.
     number: u64,
@@ -114,7 +116,7 @@ impl Pending {
         }
     }
 
-    /// The run since all was durable.
+    /// The run since everything was durable.
     #[must_use]
     pub fn run(&self) -> &Run {
         &self.run
@@ -130,7 +132,7 @@ impl Pending {
         Effects::coarse(&self.run, &self.model, self.part)
     }
 
-    /// Effects of a step, by an estimate, and bytes that it writes.
+    /// Number of effects of a step, by an estimate, and of bytes that it writes.
     fn weight(&self, what: &What) -> (usize, u64) {
         let What::Write { bytes, .. } = what else {
             return (2, 0);
@@ -140,7 +142,7 @@ impl Pending {
         (1 + parts + parts.min(16), len)
     }
 
-    /// Takes a call in.
+    /// Adds a call.
     pub fn push(&mut self, what: What) {
         self.number += 1;
         let (effects, bytes) = self.weight(&what);
@@ -166,7 +168,7 @@ impl Pending {
         }
     }
 
-    /// Fewer effects by larger parts; if that does not help, all become durable.
+    /// Reduces the number of effects by larger parts; if that is not enough, all become durable.
     fn shrink(&mut self) {
         self.merge();
         while self.bytes <= BYTES_MAX {
@@ -184,7 +186,7 @@ impl Pending {
         self.write_back();
     }
 
-    /// Writes that go on where the one before has ended become one.
+    /// Merges writes that begin where the one before has ended.
     fn merge(&mut self) {
         let mut merged: Vec<Step> = Vec::new();
         let mut joined: Vec<u8> = Vec::new();
@@ -226,7 +228,7 @@ impl Pending {
         self.run.steps = merged;
     }
 
-    /// Makes all of it durable.
+    /// Makes everything durable.
     pub fn write_back(&mut self) {
         let effects = self.effects();
         self.run.base = effects.disk(&Bits::first(effects.all.len()));
@@ -245,7 +247,7 @@ impl Pending {
         }
     }
 
-    /// The data of a file that is not durable never will be.
+    /// Drops the data of a file that is not durable: it never will be.
     pub fn drop_data(&mut self, ino: Ino) {
         let effects = self.effects();
         let durable = effects.demanded.last().cloned().unwrap_or_default();
@@ -265,7 +267,7 @@ impl Pending {
         self.run.steps = kept.map(|(_, step)| step).collect();
     }
 
-    /// What a power cut now leaves. A call in flight counts as not made.
+    /// Result of a power cut now. A call in flight counts as not made.
     #[must_use]
     pub fn cut(&self, policy: Policy, seed: u64) -> Cut {
         let effects = self.effects();
@@ -315,7 +317,7 @@ impl Pending {
         }
     }
 
-    /// What is not durable, in the order of the calls.
+    /// Changes that are not durable, in the order of the calls.
     #[must_use]
     pub fn status(&self) -> Vec<Volatile> {
         let effects = self.effects();
@@ -363,7 +365,7 @@ mod tests {
     use crate::real::allow::{Answer, Moment, allowed, describe};
     use steadfast_vfs::FileKind;
 
-    /// A workload by chance on four names.
+    /// A random workload on four names.
     fn step(pending: &Pending, chance: &mut Chance, next: &mut Ino) -> What {
         let effects = Effects::new(pending.run(), pending.model());
         let now = effects.disk(&Bits::first(effects.all.len()));
@@ -498,7 +500,7 @@ mod tests {
         let at = (ROOT, Arc::<[u8]>::from(b"a".as_slice()));
         let node = Node::new(FileKind::Regular, 0o644);
         pending.push(What::Make { at, ino: 2, node });
-        // One buffer stands for all: what counts is how many effects they are.
+        // One buffer stands for all: only the number of effects matters.
         let bytes: Arc<[u8]> = Arc::from(vec![1; 1 << 20]);
         for i in 0..1024 {
             let (offset, bytes) = (i << 20, Arc::clone(&bytes));
@@ -533,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_survives_and_what_was_not_is_lost_at_the_policies_word() {
+    fn synced_changes_survive_and_the_policy_chooses_among_the_others() {
         let mut pending = Pending::new(Model::shipped("ext4").unwrap(), Disk::default());
         let at = |n: &str| (ROOT, Arc::<[u8]>::from(n.as_bytes()));
         let make = |n: &str, ino: Ino| What::Make {

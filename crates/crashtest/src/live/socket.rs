@@ -1,7 +1,7 @@
-//! The socket of a live mount: a line of JSON asks, a line of JSON answers.
+//! The socket of a live mount: a request and its answer are a line of JSON each.
 //!
-//! Its path follows from that of the mount, so that clients need to know no more: a file in a directory that is its user's
-//! alone, named by a hash.
+//! Its path follows from that of the mount, so that clients need no other information: a file that is named by a
+//! hash, in a directory that only its user can enter.
 
 use super::{Answer, Request, Session};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// Longest line that is read.
 const LINE_MAX: u64 = 1 << 20;
-/// How long a client waits for an answer.
+/// Time limit of an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
-/// How long a client may say nothing.
+/// Time for which a client may be silent.
 const IDLE_LIMIT: Duration = Duration::from_secs(600);
 
 /// The socket of a mount.
@@ -25,7 +25,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(600);
 /// If the directory above the mount does not exist, or the directory of sockets belongs to somebody else.
 pub fn path_of(mount: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(mount)?;
-    // The mount itself may answer no longer.
+    // The mount itself may not answer any more.
     let path = match (absolute.parent(), absolute.file_name()) {
         (Some(above), Some(name)) => above.canonicalize()?.join(name),
         _ => absolute,
@@ -48,7 +48,7 @@ pub fn path_of(mount: &Path) -> io::Result<PathBuf> {
     Ok(dir.join(format!("{hash:016x}.sock")))
 }
 
-/// Listens for requests; the socket goes when this is dropped.
+/// Listens for requests; dropping it removes the socket.
 pub struct Listener {
     path: PathBuf,
 }
@@ -82,7 +82,7 @@ impl Listener {
                     };
                     let session = Arc::clone(&session);
                     let thread = std::thread::Builder::new().name("crash-client".to_owned());
-                    // A client that goes away, or sends too much, ends its own connection alone.
+                    // A client that disconnects, or sends too much, ends only its own connection.
                     let _ = thread.spawn(move || serve(&stream, &session));
                 }
             })?;

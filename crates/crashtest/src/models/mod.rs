@@ -1,6 +1,6 @@
-//! Models of file systems as data: what a power cut may leave.
+//! Models of file systems as data: the states that a power cut may leave.
 //!
-//! A model is one TOML file: units and tearing of data, what an unwritten unit holds, which pairs of effects keep
+//! A model is one TOML file: units and tearing of data, the content of an unwritten unit, which pairs of effects keep
 //! their order, what each sync makes durable, and the heuristics of the file system. [`Model::shipped`] has those that
 //! come with the program, [`Model::load`] reads one from a file, [`parse`] from text. `docs/crash-test.md` explains the words.
 
@@ -44,16 +44,16 @@ const SHIPPED: &[(&str, &str)] = &[
     ("killed", include_str!("shipped/killed.toml")),
 ];
 
-/// What a file system keeps over a power cut.
+/// Guarantees of a file system over a power cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// What users call it.
+    /// Its name for users.
     pub name: String,
     /// Version of the model's text.
     pub version: u32,
     /// Mount options that it describes.
     pub options: String,
-    /// One sentence.
+    /// Its description in one sentence.
     pub about: String,
     /// Kernel, number of cuts and relaxations never seen; empty: not calibrated.
     pub calibrated: String,
@@ -61,17 +61,17 @@ pub struct Model {
     pub unit: u64,
     /// Bytes that a power cut does not tear; equals `unit` if units are never torn.
     pub tear: u64,
-    /// How an append's data and size go together.
+    /// Order of an append's data and size.
     pub append: Append,
-    /// What a unit inside the size holds that was not written.
+    /// Content of a unit inside the size that was not written.
     pub hole: Hole,
     /// Whether a rename is one effect.
     pub rename: Rename,
-    /// What is seen of a truncation before the size goes down.
+    /// Effects of a truncation that are seen before the size shrinks.
     pub truncate: Truncate,
-    /// What a sync makes durable need not wait for what is ordered before it (a log of its own).
+    /// Whether a sync makes its effects durable without waiting for those ordered before them (a log of its own).
     pub sync_jumps: bool,
-    /// The disk says that data is durable when it is not: syncs order, but demand nothing.
+    /// Whether the disk says that data is durable when it is not: syncs order, but demand nothing.
     pub lying_disk: bool,
     /// Pairs that keep their order.
     pub order: Vec<Rule>,
@@ -79,13 +79,13 @@ pub struct Model {
     pub call: Vec<Demand>,
     /// What fsync(2) of a file makes durable.
     pub fsync: Vec<Demand>,
-    /// What fdatasync(2) does.
+    /// What fdatasync(2) makes durable.
     pub fdatasync: Vec<Demand>,
-    /// What fsync(2) of a directory does.
+    /// What fsync(2) of a directory makes durable.
     pub fsync_dir: Vec<Demand>,
-    /// What sync(2) and syncfs(2) do.
+    /// What sync(2) and syncfs(2) make durable.
     pub sync: Vec<Demand>,
-    /// What sync_file_range(2) does when it waits.
+    /// What sync_file_range(2) makes durable when it waits.
     pub sync_file_range: Vec<Demand>,
     /// Orders that the file system adds for programs that forget a sync.
     pub also: Vec<Heuristic>,
@@ -114,7 +114,7 @@ impl Model {
         parse(text, name, None)
     }
 
-    /// A model by what users write after `--fs`: a name, or a path that has a slash or ends in `.toml`.
+    /// A model by the argument of `--fs`: a name, or a path that has a slash or ends in `.toml`.
     ///
     /// # Errors
     /// No such model or file, or the file is wrong.
@@ -127,7 +127,7 @@ impl Model {
         parse(&text, name, Some(path))
     }
 
-    /// What reports say about the trust in it.
+    /// Its calibration, in the words of reports.
     #[must_use]
     pub fn calibration(&self) -> &str {
         match self.calibrated.is_empty() {

@@ -21,7 +21,7 @@ const UNIT_MAX: u64 = 1 << 30;
 pub struct ModelError {
     /// File, line and column.
     pub place: String,
-    /// What is wrong.
+    /// The error.
     pub message: String,
 }
 
@@ -77,7 +77,7 @@ struct Raw {
     also: Option<Vec<Spanned<String>>>,
 }
 
-/// A text with its name, to say where something is.
+/// A text with its name, for the positions of errors.
 struct Source<'a> {
     text: &'a str,
     name: &'a str,
@@ -94,7 +94,7 @@ impl Source<'_> {
         }
     }
 
-    /// Where the word is: one after the quote.
+    /// Position of the word: one after the quote.
     fn unknown(&self, span: Range<usize>, unknown: &Unknown) -> ModelError {
         self.error(span.start + 1 + unknown.at, unknown.message.as_str())
     }
@@ -126,7 +126,7 @@ impl Source<'_> {
     }
 }
 
-/// What a text says that gives nothing.
+/// A model without any guarantee.
 fn nothing(name: &str) -> Model {
     Model {
         name: name.to_owned(),
@@ -153,7 +153,7 @@ fn nothing(name: &str) -> Model {
     }
 }
 
-/// Reads a model. `name` is what errors call the text; a path lets `extends` find neighbours.
+/// Reads a model. `name` is the name of the text in errors; a path lets `extends` find neighbours.
 ///
 /// # Errors
 /// The first thing that is wrong, with line and column.
@@ -206,7 +206,7 @@ fn read(
         version: raw.version.unwrap_or(1),
         options: raw.options.clone().unwrap_or_default(),
         about: raw.about.clone().unwrap_or_default(),
-        // A variant is not as calibrated as what it varies.
+        // A variant does not inherit the calibration of its base.
         calibrated: raw.calibrated.clone().unwrap_or_default(),
         unit,
         tear,
@@ -236,7 +236,7 @@ fn read(
     Ok(model)
 }
 
-/// What users call a model that has no name: its file's.
+/// Name of a model without one: that of its file.
 fn short(name: &str) -> String {
     let stem = Path::new(name).file_stem();
     stem.map_or_else(|| name.to_owned(), |s| s.to_string_lossy().into_owned())
@@ -284,7 +284,8 @@ fn contradictions(source: &Source<'_>, raw: &Raw, model: &Model) -> Result<(), M
     for (i, rule) in model.order.iter().enumerate() {
         let binds =
             |before: Classes, after: Classes| rule.before.has(before) && rule.after.has(after);
-        // Within one write the size cannot be before and after its data. 'all before all' goes by time and binds no write in itself.
+        // Within one write the size cannot be before and after its data. 'all before all' orders by time and binds no
+        // write in itself.
         let size_first = binds(Classes::SIZE, Classes::DATA) && rule.before != rule.after;
         if size_first && rule.scope != Scope::Directory && model.append != Append::Any {
             return Err(source.error(

@@ -10,7 +10,7 @@ fn every_shipped_model_is_understood_and_named_as_listed() {
     for name in Model::names() {
         let model = Model::shipped(name).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(model.name, name);
-        // No kernel has these: nothing to hold them against.
+        // No kernel has these: there is nothing to compare them with.
         let imagined = [
             "posix",
             "zfs",

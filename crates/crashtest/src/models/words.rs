@@ -17,12 +17,12 @@ impl Classes {
     pub const SIZE: Classes = Classes(8);
     /// Contents.
     pub const DATA: Classes = Classes(16);
-    /// What the file system logs as soon as the call is made.
+    /// Effects that the file system logs as soon as the call is made.
     pub const METADATA: Classes = Classes(1 | 2 | 4);
     /// Everything.
     pub const ALL: Classes = Classes(31);
 
-    /// Those of both.
+    /// The kinds of both.
     #[must_use]
     pub const fn and(self, other: Classes) -> Classes {
         Classes(self.0 | other.0)
@@ -54,7 +54,7 @@ impl Classes {
     }
 }
 
-/// What two effects must have in common for a rule to bind them.
+/// Scope of a rule: what two effects must have in common for the rule to bind them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Scope {
     /// Nothing.
@@ -76,7 +76,7 @@ pub struct Rule {
     pub scope: Scope,
 }
 
-/// What a sync makes durable.
+/// Effects that a sync makes durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Demand {
     /// Effects of these kinds on the synced file.
@@ -110,7 +110,7 @@ pub enum Heuristic {
     CloseAfterTruncateSize,
 }
 
-/// How an append's data and size go together.
+/// Order of an append's data and size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Append {
     /// The size waits for the data.
@@ -121,7 +121,7 @@ pub enum Append {
     Any,
 }
 
-/// What a unit inside the size holds that was not written.
+/// Content of a unit inside the size that was not written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Hole {
     /// Zeros.
@@ -139,10 +139,10 @@ pub enum Rename {
     Split,
 }
 
-/// What a truncation does to the unit in which the new size lies.
+/// Effect of a truncation on the unit in which the new size lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Truncate {
-    /// Nothing is seen of it before the size goes down.
+    /// Nothing is seen of it before the size shrinks.
     Atomic,
     /// The rest of the unit is filled with zeros, which may be durable before the size is.
     ZerosFirst,
@@ -213,7 +213,7 @@ const SCOPES: Vocabulary<Scope> = &[
     ("same file", Scope::File),
 ];
 
-/// Why a phrase is not understood: the part that is wrong (its offset in the phrase) and what is known.
+/// Error in a phrase: the wrong part (its offset in the phrase) and the known words.
 pub(super) struct Unknown {
     pub(super) at: usize,
     pub(super) message: String,

@@ -1,8 +1,9 @@
 //! Whether a model allows a tree that was seen after a power cut.
 //!
-//! A tree is allowed if there is a set of effects that leaves it: closed under the model's order, with all that returned
-//! syncs demand, without what was not called yet. Effects are decided one by one in the order of the calls. Data that a
-//! power cut may tear is decided last, sector by sector: each holds any of its versions since what is whole.
+//! A tree is allowed if a set of effects leaves it: closed under the model's order, with all demands of returned
+//! syncs, and without calls that were not made yet. Effects are decided one by one in the order of the calls. Data
+//! that a power cut may tear is decided last, sector by sector: each holds any of its versions since the
+//! effects that are whole.
 
 use crate::effects::{Bits, Body, Disk, Effects, Ino, ROOT};
 use crate::models::{Classes, Hole, Model};
@@ -10,17 +11,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use steadfast_vfs::FileKind;
 
-/// Most sets of effects that are tried for one tree.
+/// Maximum number of sets of effects that are tried for one tree.
 const TRIES_MAX: usize = 100_000;
-/// Most explanations that are compared for what they have in common.
+/// Maximum number of explanations whose common relaxations are computed.
 const EXPLANATIONS_MAX: usize = 64;
 
-/// Two kinds of effects of which the earlier one was lost and the later one was not.
+/// A relaxation: two kinds of effects of which the earlier one was lost and the later one was not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Relaxation {
-    /// What was lost.
+    /// The kind that was lost.
     pub lost: Classes,
-    /// What came later and was durable; the same write with `torn`.
+    /// The kind that came later and was durable; the same write with `torn`.
     pub durable: Classes,
     /// What the two have in common.
     pub common: Common,
@@ -64,7 +65,7 @@ impl Ord for Relaxation {
     }
 }
 
-/// When the power was cut.
+/// Moment of a power cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment {
     /// Calls that had returned; one more may be in flight.
@@ -74,11 +75,11 @@ pub struct Moment {
 /// The answer.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// The model allows it; with the relaxations that every explanation has.
+    /// The model allows it; with the relaxations that all explanations have.
     Allowed(BTreeSet<Relaxation>),
-    /// No set of effects leaves this tree; with what differs in the nearest one.
+    /// No set of effects leaves this tree; with the differences of the nearest one.
     Forbidden(String),
-    /// Too many sets.
+    /// Too many sets to decide.
     Undecided,
 }
 
@@ -88,9 +89,9 @@ struct Search<'a> {
     seen: &'a Disk,
     count: usize,
     floor: &'a Bits,
-    /// What a sync in flight may have put out beyond the order.
+    /// Effects that a sync in flight may have written ahead of the order.
     named: &'a Bits,
-    /// A later effect waits for this one.
+    /// Whether a later effect waits for this one.
     needed: Vec<bool>,
     tries: usize,
     explanations: usize,
@@ -200,7 +201,7 @@ impl Search<'_> {
                 }
             }
         }
-        // Which of the partial ones are there, in whole or in part.
+        // Choose the partial effects that are there, in whole or in part.
         for e in partial.iter() {
             let effect = &self.effects.all[e];
             let (Some(ino), Some((from, to))) = (effect.file, effect.part) else {
@@ -239,7 +240,7 @@ impl Search<'_> {
         }
     }
 
-    /// The file of the tree that was seen under one of the names of ours.
+    /// The file of the seen tree under one of the names of ours.
     fn partner(&self, disk: &Disk, ino: Ino) -> Option<Ino> {
         let pairs = structure(disk, self.seen).ok()?;
         pairs.into_iter().find(|(o, _)| *o == ino).map(|(_, t)| t)
@@ -267,7 +268,7 @@ impl Search<'_> {
         all
     }
 
-    /// Old content of the medium: the model says no more of it.
+    /// Old content of the medium: the model says no more about it.
     fn is_garbage(&self, disk: &Disk, ino: Ino, sector: u64) -> bool {
         if self.model.hole != Hole::Garbage {
             return false;
@@ -331,14 +332,14 @@ fn relaxation(effects: &Effects, i: usize, j: usize) -> Relaxation {
     }
 }
 
-/// What a model allows to be lost before something durable, in a run.
+/// Relaxations of a model in a run: effects that may be lost before something durable.
 #[must_use]
 pub fn relaxations(effects: &Effects, jumps: bool) -> BTreeSet<Relaxation> {
     let mut all = BTreeSet::new();
     let n = effects.all.len();
     for i in 0..n {
         let effect = &effects.all[i];
-        // Demanded as soon as it is called: nothing is lost.
+        // Demanded as soon as it is called: it is never lost.
         let ever = effects.demanded.get(effect.step + 1);
         if ever.is_some_and(|d| d.get(i)) {
             continue;
@@ -377,7 +378,7 @@ fn sector_of(disk: &Disk, ino: Ino, sector: u64) -> Vec<u8> {
     let from = sector * SECTOR;
     let len = size.saturating_sub(from).min(SECTOR) as usize;
     let mut bytes = vec![0; len];
-    // What was never written reads as zeros.
+    // Bytes that were never written read as zeros.
     data.read(from, &mut bytes);
     bytes
 }
@@ -389,7 +390,8 @@ fn differing(disk: &Disk, ours: Ino, seen: &Disk, theirs: Ino) -> Vec<u64> {
         .collect()
 }
 
-/// Whether two trees have the same names, kinds, attributes, sizes and links; the pairs of files whose content is to be compared.
+/// Whether two trees have the same names, kinds, attributes, sizes and links; returns the pairs of files whose
+/// content is to be compared.
 fn structure(ours: &Disk, theirs: &Disk) -> Result<Vec<(Ino, Ino)>, (usize, String)> {
     let mut pairs: BTreeMap<Ino, Ino> = BTreeMap::new();
     let mut back: HashMap<Ino, Ino> = HashMap::new();
@@ -459,7 +461,7 @@ fn structure(ours: &Disk, theirs: &Disk) -> Result<Vec<(Ino, Ino)>, (usize, Stri
     Ok(files)
 }
 
-/// Whether two trees are the same, times left out.
+/// Whether two trees are equal, apart from times.
 #[must_use]
 pub fn same(one: &Disk, other: &Disk) -> bool {
     structure(one, other).is_ok_and(|pairs| {
@@ -553,7 +555,7 @@ mod tests {
         ]
     }
 
-    /// Two ways to the same question: the states that exploration forms, and the search here.
+    /// Two answers to the same question: the states that exploration forms, and the search here.
     #[test]
     fn every_state_that_exploration_forms_is_allowed_at_its_moments() {
         for name in Model::names() {
@@ -567,7 +569,7 @@ mod tests {
                 };
                 for state in enumerate(&effects, model.sync_jumps, model.tear, limits).all {
                     let disk = former.disk(&state.bits, state.tear);
-                    // What a sync puts out beyond the order is there at the earliest while the sync runs.
+                    // An effect that a sync writes ahead of the order is there at the earliest while the sync runs.
                     let first = if model.sync_jumps {
                         state.moments.1
                     } else {

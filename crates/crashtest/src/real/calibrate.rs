@@ -1,9 +1,9 @@
-//! A model held against the real file system: many short sequences of calls, power cuts at many moments, and for each tree
-//! the question whether the model allows it.
+//! Compares a model with the real file system: many short sequences of calls, power cuts at many moments, and for
+//! each tree the question whether the model allows it.
 //!
-//! Many sequences share one mount: each has a directory of its own, and all before it is synced. What is cut is the time from
-//! its first call to the end of a sync after it. Which of the model's relaxations were seen is noted, too: one that never
-//! was may be a demand that the model could make.
+//! Many sequences share one mount: each has a directory of its own, and all before it is synced. The power is cut
+//! between its first call and the end of a sync after it. The relaxations of the model that were seen are counted,
+//! too: the model could demand the order that a relaxation gives up if that relaxation was never seen.
 
 use super::allow::{self, Answer, Moment, Relaxation, allowed};
 use super::cuts::{commit, picks, prepare_commit, quiet, recover, returned};
@@ -26,23 +26,23 @@ use steadfast_model::data::FileData;
 
 /// Sequences that share one mount.
 const SESSION: usize = 40;
-/// Most violations that are kept.
+/// Maximum number of violations that are kept.
 const VIOLATIONS_MAX: usize = 100;
 
-/// What to calibrate, and how far.
+/// Subject and extent of a calibration.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The file system.
     pub fs: Kind,
     /// Its mount options.
     pub mount: String,
-    /// The model that is held against it.
+    /// The model to compare.
     pub model: Model,
-    /// Power cuts.
+    /// Number of power cuts.
     pub cuts: usize,
-    /// Seed of all that is random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Threads.
+    /// Number of threads.
     pub jobs: usize,
 }
 
@@ -51,19 +51,19 @@ pub struct Options {
 pub struct Violation {
     /// The calls.
     pub sequence: String,
-    /// Calls that had returned, of how many.
+    /// Number of calls that had returned, and of all calls.
     pub returned: (usize, usize),
-    /// How the unflushed writes were chosen.
+    /// Choice of the unflushed writes.
     pub cut: &'static str,
     /// The tree.
     pub tree: String,
-    /// What differs in the nearest state that the model allows.
+    /// Differences of the nearest state that the model allows.
     pub nearest: String,
-    /// How many cuts left such a tree after these calls.
+    /// Number of cuts that left such a tree after these calls.
     pub times: usize,
 }
 
-/// What came out.
+/// Result of a calibration.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Calibration {
     /// The file system.
@@ -76,23 +76,23 @@ pub struct Calibration {
     pub kernel: String,
     /// Seed.
     pub seed: u64,
-    /// Sequences of two calls, and longer ones.
+    /// Number of sequences of two calls, and of longer ones.
     pub sequences: (usize, usize),
-    /// Power cuts with different images or moments.
+    /// Number of power cuts with different images or moments.
     pub cuts: usize,
-    /// Different trees, by sequence.
+    /// Number of different trees, by sequence.
     pub trees: usize,
-    /// Trees that the model forbids.
+    /// Number of trees that the model forbids.
     pub forbidden: usize,
-    /// Trees for which the question was given up.
+    /// Number of trees that could not be decided.
     pub undecided: usize,
-    /// Those that are forbidden, each kind once.
+    /// Forbidden trees, each kind once.
     pub violations: Vec<Violation>,
-    /// Relaxations that were seen, and how often.
+    /// Relaxations that were seen, with their counts.
     pub seen: BTreeMap<String, usize>,
-    /// Relaxations that the model allows and that never were.
+    /// Relaxations that the model allows and that were never seen.
     pub unseen: Vec<String>,
-    /// Seconds.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
@@ -143,7 +143,7 @@ pub fn calibrate(
         return Err(RealError::Unable(why));
     }
     let began = Instant::now();
-    // Some four cuts for each sequence.
+    // About four cuts for each sequence.
     let count = (options.cuts / 4).max(8);
     let sequences = Sequence::choose(count, options.seed, options.fs);
     let work = Work {

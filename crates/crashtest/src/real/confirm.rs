@@ -1,7 +1,8 @@
-//! A finding looked for on a real file system: the recorded run is carried out again over the recording disk, the power is
-//! cut, and each tree is compared with that of the finding and judged by the checker.
+//! Looks for a finding on a real file system: the recorded run is repeated over the recording disk, the power is cut,
+//! and each tree is compared with that of the finding and judged by the checker.
 //!
-//! The run is repeated. Each time the kernel writes back some files, or commits, at other moments, as it does on a machine in use.
+//! Each repetition makes the kernel write back some files, or commit, at other moments, as it does on a machine in
+//! use.
 
 use super::allow;
 use super::cuts::{commit, picks, prepare_commit, quiet, recover, returned};
@@ -23,34 +24,34 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use steadfast_model::data::FileData;
 
-/// Cuts of one repetition of the run.
+/// Number of cuts per repetition of the run.
 const CUTS_EACH: usize = 25;
 /// The directory of the run on the file system.
 const DIR: &str = "run";
-/// Most bytes of a run and its initial tree.
+/// Maximum number of bytes of a run and its initial tree.
 const BYTES_MAX: u64 = 4 << 30;
 
-/// What is looked for, where, and how long.
+/// Subject, place and extent of a confirmation.
 pub struct Options<'a> {
     /// The file system.
     pub fs: Kind,
     /// Its mount options.
     pub mount: String,
-    /// Power cuts.
+    /// Number of power cuts.
     pub cuts: usize,
-    /// Seed of all that is random.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Threads.
+    /// Number of threads.
     pub jobs: usize,
     /// The tree of the finding.
     pub tree: Option<Disk>,
-    /// What judges trees.
+    /// The checker that judges trees.
     pub checker: Option<&'a Checker>,
     /// The first line of the checker's output that belongs to the finding.
     pub line: Option<String>,
 }
 
-/// What came out.
+/// Result of a confirmation.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Confirmation {
     /// The file system.
@@ -59,28 +60,28 @@ pub struct Confirmation {
     pub options: String,
     /// The kernel.
     pub kernel: String,
-    /// How often the run was carried out.
+    /// Number of repetitions of the run.
     pub runs: usize,
-    /// Power cuts with different images or moments.
+    /// Number of power cuts with different images or moments.
     pub cuts: usize,
-    /// Cuts that left the finding's tree.
+    /// Number of cuts that left the finding's tree.
     pub same_tree: usize,
-    /// Cuts that left a tree of which the checker says what it says of the finding.
+    /// Number of cuts that left a tree with the finding's line of the checker.
     pub same_line: usize,
-    /// Cuts that left any tree that the checker refuses.
+    /// Number of cuts that left any tree that the checker refuses.
     pub refused: usize,
-    /// Cuts after which the file system did not mount or could not be read.
+    /// Number of cuts after which the file system did not mount or could not be read.
     pub unreadable: usize,
-    /// What the checker said, and how often.
+    /// Lines of the checker, with their counts.
     pub lines: BTreeMap<String, usize>,
     /// One of those trees.
     pub example: Option<String>,
-    /// Seconds.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
 impl Confirmation {
-    /// Cuts that show the finding.
+    /// Number of cuts that show the finding.
     #[must_use]
     pub fn shown(&self) -> usize {
         self.same_tree.max(self.same_line)
@@ -107,7 +108,7 @@ impl Confirmation {
 struct Work<'a> {
     run: &'a Run,
     acks: Vec<String>,
-    /// For each number of steps: how many acknowledgements they hold.
+    /// For each number of steps: the number of acknowledgements.
     acked: Vec<usize>,
     options: &'a Options<'a>,
     blank: FileData,
@@ -159,7 +160,7 @@ pub fn confirm(
         known: Mutex::default(),
     };
     let done: Vec<Result<(), RealError>> = std::thread::scope(|scope| {
-        // Images of one Btrfs have one identity, and the kernel keeps one of them at a time.
+        // Images of one Btrfs share one identity, and the kernel keeps one of them at a time.
         let jobs = match options.fs {
             Kind::Btrfs => 1,
             _ => options.jobs.max(1),
@@ -182,7 +183,7 @@ pub fn confirm(
     Ok(result)
 }
 
-/// What a run needs on the disk.
+/// Bytes that a run needs on the disk.
 fn bytes(run: &Run) -> u64 {
     let mut all = 0u64;
     for seen in run.base.observe().values() {
@@ -198,7 +199,7 @@ fn bytes(run: &Run) -> u64 {
     all
 }
 
-/// What the kernel does by itself before a step.
+/// Action of the kernel by itself before a step.
 enum Event {
     WriteBack,
     Commit,
@@ -221,7 +222,7 @@ impl Work<'_> {
         }
     }
 
-    /// Events before steps; the last place is after all of them. The first repetition has none.
+    /// Events before steps; the last entry comes after all of them. The first repetition has none.
     fn events(&self, repetition: usize, chance: &mut Chance) -> Vec<Vec<Event>> {
         let steps = self.run.steps.len();
         let mut events: Vec<Vec<Event>> = (0..=steps).map(|_| Vec::new()).collect();

@@ -1,4 +1,4 @@
-//! What calibration and confirmation share: a mount on which calls are made, cuts in its log, and what recovery leaves of each.
+//! Shared by calibration and confirmation: a mount for calls, cuts in its log, and the result of recovery for each.
 
 use super::RealError;
 use super::disk::{Event, Pick, Recording};
@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use steadfast_model::data::FileData;
 
-/// How long the disk must be quiet for write-back to be over, and the longest wait for that.
+/// Time without requests after which write-back is over, and the longest wait for that.
 const QUIET: (Duration, Duration) = (Duration::from_millis(3), Duration::from_millis(100));
 
-/// What Btrfs needs so that [`commit`] works.
+/// Prepares a Btrfs for [`commit`].
 pub(super) fn prepare_commit(root: &Path, fs: Kind) -> std::io::Result<()> {
     if fs != Kind::Btrfs {
         return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn prepare_commit(root: &Path, fs: Kind) -> std::io::Result<()> {
     }
 }
 
-/// What the file system makes of an image: a tree, or why there is none.
+/// Recovers an image: returns its tree, or the reason why there is none.
 pub(super) fn recover(
     stage: &mut Stage,
     image: FileData,
@@ -96,7 +96,7 @@ pub(super) fn returned(recording: &Recording, from: usize, at: usize) -> usize {
     returned.next().unwrap_or(0)
 }
 
-/// When and how to cut, in the order of the log.
+/// Moments and choices of the cuts, in the order of the log.
 pub(super) fn picks(
     recording: &Recording,
     (from, to): (usize, usize),
@@ -105,7 +105,7 @@ pub(super) fn picks(
 ) -> Vec<(usize, Pick)> {
     let log = &recording.log;
     let from = (from + 1).min(to);
-    // Moments at which much is pending say most: just before a flush.
+    // Moments with much pending say most: just before a flush.
     let flushes: Vec<usize> = (from..to)
         .filter(|i| matches!(log[*i], Event::Flush))
         .collect();

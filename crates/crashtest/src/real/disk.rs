@@ -1,7 +1,8 @@
-//! A disk that logs: what was written and flushed, in order, and the images that a power cut could leave of it.
+//! A disk that logs writes and flushes, in order, and the images that a power cut could leave of it.
 //!
-//! The disk has a volatile cache, as real ones do. Everything up to the last flush is on the medium. Of what was written
-//! since, each sector holds any of its versions: [`Pick`] chooses writes, and pieces of writes, in the order of the log.
+//! The disk has a volatile cache, as real ones do. Everything up to the last flush is on the medium. Each sector that
+//! was written since holds any of its versions: [`Pick`] chooses writes, and pieces of writes, in the order of the
+//! log.
 
 use crate::states::Chance;
 use std::sync::Arc;
@@ -15,38 +16,38 @@ pub const SECTOR: u64 = 512;
 pub enum Event {
     /// Bytes were written.
     Write {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// What.
+        /// The bytes.
         bytes: Arc<[u8]>,
     },
-    /// What was written before is on the medium.
+    /// All earlier writes are on the medium.
     Flush,
     /// The workload has made this many calls, and the last one has returned.
     Returned(usize),
 }
 
-/// How the writes since the last flush are chosen.
+/// Choice among the writes since the last flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Pick {
     /// All of them.
     All,
     /// None.
     None,
-    /// Each by chance.
+    /// Each at random.
     Subset(u64),
     /// All but one.
     Without(u64),
-    /// One alone.
+    /// Only one.
     Only(u64),
     /// All, and one of them is torn.
     Torn(u64),
-    /// Each by chance, and those that are kept may be torn.
+    /// Each at random, and those that are kept may be torn.
     Shreds(u64),
 }
 
 impl Pick {
-    /// What reports call it.
+    /// Its name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,12 +62,12 @@ impl Pick {
     }
 }
 
-/// A disk with a log of what happened to it.
+/// A disk with the log of its requests.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// The disk before the first entry.
     pub base: FileData,
-    /// What happened.
+    /// The log.
     pub log: Vec<Event>,
 }
 
@@ -95,7 +96,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Goes on to where `at` entries have happened.
+    /// Advances to the moment after `at` entries.
     pub fn advance(&mut self, at: usize) {
         let log = &self.recording.log;
         let at = at.min(log.len());
@@ -121,7 +122,7 @@ impl<'a> Cutter<'a> {
         log.iter().filter(|e| matches!(e, Event::Write { .. }))
     }
 
-    /// What a power cut at this moment leaves.
+    /// The image that a power cut at this moment leaves.
     #[must_use]
     pub fn image(&self, pick: Pick) -> FileData {
         let mut image = self.medium.clone();
@@ -155,7 +156,7 @@ impl<'a> Cutter<'a> {
     }
 }
 
-/// Carries a write out; torn, some of its atoms stay as they were.
+/// Applies a write; if it is torn, some of its atoms stay as they were.
 fn apply(image: &mut FileData, event: &Event, atom: usize, torn: Option<&mut Chance>) {
     let Event::Write { offset, bytes } = event else {
         return;
@@ -165,7 +166,7 @@ fn apply(image: &mut FileData, event: &Event, atom: usize, torn: Option<&mut Cha
         return;
     };
     let whole = bytes.len().div_ceil(atom);
-    // Half of the tears are clean ones: a first part, or a last part.
+    // Half of the tears are simple: a first part, or a last part.
     let cut = 1 + chance.below(whole.saturating_sub(1));
     let kind = chance.below(4);
     for (i, part) in bytes.chunks(atom).enumerate() {

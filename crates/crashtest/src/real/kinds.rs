@@ -1,4 +1,4 @@
-//! Real file systems: how they are made and mounted, and which model describes them.
+//! Real file systems: how to make and mount them, and the model of each.
 
 use super::RealError;
 use std::fs::File;
@@ -18,7 +18,7 @@ pub enum Kind {
     Btrfs,
 }
 
-/// Options that choose a model; others leave it.
+/// Options that choose a model; others do not.
 const VARIANTS: &[(Kind, &str, &str)] = &[
     (Kind::Ext4, "data=writeback", "ext4-writeback"),
     (Kind::Ext4, "data=journal", "ext4-journal"),
@@ -36,7 +36,7 @@ impl Kind {
         Kind::ALL.into_iter().find(|k| k.name() == name)
     }
 
-    /// What the kernel calls it.
+    /// Its name in the kernel.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -78,8 +78,8 @@ impl Kind {
         variant.or_else(|| Kind::named(model).map(|k| (k, "")))
     }
 
-    /// Bytes that the disk under it does not tear. Btrfs takes it for granted that its superblock of 4 KiB is written whole:
-    /// after a torn one it does not mount without a repair.
+    /// Bytes that the disk under it does not tear. Btrfs expects its superblock of 4 KiB to be written whole: after a
+    /// torn one it does not mount without a repair.
     pub(super) fn atom(self) -> u64 {
         match self {
             Kind::Ext4 | Kind::Xfs => 512,
@@ -100,7 +100,7 @@ impl Kind {
     pub(super) fn mount_options(self, options: &str) -> String {
         let mut all: Vec<&str> = options.split(',').filter(|o| !o.is_empty()).collect();
         match self {
-            // The journal is written by the thread that commits, at the calls that ask for it and no timer's.
+            // Only the committing thread writes the journal, at the calls that ask for it, and no timer does.
             Kind::Ext4 => all.push("commit=300"),
             Kind::Btrfs => all.push("commit=300"),
             // Images of one disk have one UUID.

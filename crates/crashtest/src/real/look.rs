@@ -11,7 +11,7 @@ use std::sync::Arc;
 use steadfast_model::data::FileData;
 use steadfast_vfs::FileKind;
 
-/// What is there, with numbers of our own; two names of one inode are two names of one number.
+/// The tree of a directory, with numbers of our own; two names of one inode have one number.
 ///
 /// # Errors
 /// With the path that cannot be read.

@@ -1,11 +1,12 @@
-//! Real file systems over a recording disk: models held against them, findings confirmed on them.
+//! Real file systems over a recording disk: models are compared with them, findings confirmed on them.
 //!
-//! A disk is a file served by FUSE that logs writes and flushes (`shelf`), under a loop device, with a file system of the kernel on
-//! it (`stage`). The log gives images that a power cut could leave ([`disk`]); each is mounted, so that the file system recovers, and its
-//! tree is read (`look`). [`mod@calibrate`] asks a model about the trees of many short sequences of calls ([`allow`]),
-//! [`mod@confirm`] looks for a finding among those of a recorded run.
+//! A disk is a file served by FUSE that logs writes and flushes (`shelf`), under a loop device, with a file system of
+//! the kernel on it (`stage`). The log gives images that a power cut could leave ([`disk`]); each is mounted, so that
+//! the file system recovers, and its tree is read (`look`). [`mod@calibrate`] checks the trees of many short
+//! sequences of calls against a model ([`allow`]), [`mod@confirm`] looks for a finding among the trees of a recorded
+//! run.
 //!
-//! All of this needs root. Mounts live in a namespace of the thread: nothing is left of them, whatever ends the program.
+//! All of this needs root. Mounts live in a namespace of the thread: none is left, however the program ends.
 
 pub mod allow;
 pub mod calibrate;
@@ -24,7 +25,7 @@ pub use stage::unable;
 
 use std::io;
 
-/// Why a real file system could not be used.
+/// Error in the use of a real file system.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum RealError {

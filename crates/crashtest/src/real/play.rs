@@ -1,7 +1,7 @@
 //! The steps of a run, carried out in a directory of a real file system.
 //!
-//! A file is opened when a step needs it and closed where the run closes it, so that what a file system does at a close it
-//! does here, too.
+//! A file is opened when a step needs it and closed where the run closes it, so that the file system acts on the
+//! close as in the run.
 
 use crate::effects::{Body, Entry, Ino, Node, ROOT, Run, What};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
@@ -20,7 +20,7 @@ pub(super) struct Player {
     names: HashMap<Ino, Vec<Entry>>,
     at: HashMap<Entry, Ino>,
     open: HashMap<Ino, File>,
-    /// The last step that needs a file.
+    /// The last step that needs each file.
     last_use: HashMap<Ino, usize>,
 }
 
@@ -109,7 +109,7 @@ impl Player {
         self.open.get(&ino).ok_or_else(|| missing("no file"))
     }
 
-    /// Whether a file is open; directories never stay so.
+    /// Closes a file if it is open; directories never stay open.
     fn close(&mut self, ino: Ino) {
         self.open.remove(&ino);
     }
@@ -208,7 +208,7 @@ impl Player {
         Ok(())
     }
 
-    /// A file whose name goes is kept open if later steps need it.
+    /// Keeps a file whose name is removed open if later steps need it.
     fn hold(&mut self, i: usize, at: &Entry) -> io::Result<()> {
         let Some(ino) = self.at.get(at).copied() else {
             return Ok(());
@@ -221,13 +221,14 @@ impl Player {
         Ok(())
     }
 
-    /// Lets the kernel write out what a file has in memory, as it does by itself after some time, and as sync_file_range does.
+    /// Makes the kernel write out the cached data of a file, as it does by itself after some time, and as
+    /// sync_file_range does.
     pub(super) fn write_back(&mut self, ino: Ino) -> io::Result<()> {
         let was_open = self.open.contains_key(&ino);
         let file = self.file(ino)?;
         rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?;
         if !was_open {
-            // A close that the run did not make: of a file that was not cut, and so without a meaning.
+            // The run did not make this close; the file was not cut, so the close has no meaning.
             self.close(ino);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Short sequences of calls on few names, for calibration: `a` (5 KiB) and `d/` are there before, `b` and `e` are not, and
+//! Short sequences of calls on few names, for calibration: `a` (5 KiB) and `d/` exist before, `b` and `e` do not, and
 //! `o` is another program's file.
 
 use super::kinds::Kind;
@@ -118,7 +118,7 @@ impl std::fmt::Display for Act {
     }
 }
 
-/// What is done, in order.
+/// One action of a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Play {
     /// A step of the run.
@@ -133,7 +133,7 @@ pub(super) enum Play {
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
     pub(super) text: String,
-    /// How many calls were chosen; the rest is the kernel's doing.
+    /// Number of chosen calls; the others are the kernel's.
     pub(super) calls: usize,
     pub(super) run: Run,
     pub(super) plays: Vec<Play>,
@@ -194,7 +194,7 @@ impl Scene {
             stack: 0,
         });
         self.plays.push(Play::Step(n));
-        // All of it so far, as the process sees it.
+        // The run so far, as the process sees it.
         let all = Run {
             base: self.run.base.clone(),
             steps: self.run.steps.clone(),
@@ -437,7 +437,8 @@ impl Sequence {
         })
     }
 
-    /// The `i`th sequence of a calibration: all of two calls in an order by the seed, then ones of three and four.
+    /// The `i`th sequence of a calibration: all pairs of calls in an order by the seed, then sequences of three and
+    /// four.
     pub(super) fn choose(count: usize, seed: u64, fs: Kind) -> Vec<Sequence> {
         let mut chance = Chance::new(seed);
         let mut pairs: Vec<(Act, Act)> = Vec::new();
@@ -469,7 +470,7 @@ impl Sequence {
     }
 }
 
-/// What the kernel does by itself after the calls.
+/// Actions of the kernel by itself after the calls.
 fn tail(chance: &mut Chance) -> Vec<Act> {
     let events = [
         Act::WriteBack("a"),

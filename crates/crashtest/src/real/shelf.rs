@@ -40,7 +40,7 @@ pub(super) struct Shelf {
     disks: Arc<Mutex<Disks>>,
 }
 
-/// A disk on the shelf; gone when it is dropped.
+/// A disk on the shelf; removed when dropped.
 pub(super) struct Handle {
     shelf: Shelf,
     ino: u64,
@@ -59,7 +59,7 @@ impl Handle {
         disks.all.get_mut(&self.ino).map(f).unwrap_or_default()
     }
 
-    /// Notes that a call has returned.
+    /// Records that a call has returned.
     pub(super) fn returned(&self, calls: usize) {
         self.with(|d| {
             if let Some(recording) = &mut d.recording {
@@ -73,7 +73,7 @@ impl Handle {
         self.with(|d| d.recording.as_ref().map_or(0, |r| r.log.len()))
     }
 
-    /// The log so far; it begins anew.
+    /// Takes the log so far; a new one begins.
     pub(super) fn take(&self) -> Recording {
         self.with(|d| {
             let base = d.image.clone();
@@ -190,7 +190,7 @@ impl Filesystem for Shelf {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // A clone is cheap, and reads then hold up no write.
+        // A clone is cheap, and so reads do not block writes.
         let image = self.lock().all.get(&ino.0).map(|d| d.image.clone());
         let Some(image) = image else {
             return reply.error(Errno::EIO);

@@ -1,5 +1,5 @@
-//! Where real file systems are mounted: a mount namespace of the calling thread, so that nothing is left of it, whatever
-//! ends the program; disks on a [`Shelf`]; loop devices over them.
+//! Mounts of real file systems: a mount namespace of the calling thread, so that none is left, however the program
+//! ends; disks on a [`Shelf`]; loop devices over them.
 
 use super::RealError;
 use super::kinds::Kind;
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use steadfast_model::data::FileData;
 
-/// How long a busy mount is waited for.
+/// Time limit of the wait for a busy mount.
 const BUSY_LIMIT: Duration = Duration::from_secs(10);
 
 /// The place of one thread.
@@ -31,7 +31,7 @@ pub(super) struct Mounted {
     up: bool,
 }
 
-/// Why real file systems cannot be mounted here; `None`: they can.
+/// The reason why real file systems cannot be mounted here; `None` if they can.
 #[must_use]
 pub fn unable(fs: Kind) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
@@ -72,7 +72,7 @@ impl Stage {
             .map_err(io::Error::from)
             .and_then(|()| Ok(rustix::mount::mount_change("/", private)?))
             .map_err(failed("a mount namespace"))?;
-        // The umask came with the namespace: it is this thread's alone.
+        // The umask was unshared with the namespace: it is this thread's alone.
         rustix::process::umask(Mode::empty());
         let place = tempfile::Builder::new()
             .prefix("steadfast-crash-real.")
@@ -114,7 +114,7 @@ impl Stage {
         let text = CString::new(all.as_str()).unwrap_or_default();
         let flags = MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOSUID;
         let mounted = rustix::mount::mount(&device, &path, fs.name(), flags, text.as_c_str());
-        // In use, it goes when the file system is unmounted; else at once.
+        // A device in use is detached when the file system is unmounted; else at once.
         let detached = detach(&device);
         if let Err(errno) = mounted {
             let _ = std::fs::remove_dir(&path);

@@ -23,12 +23,12 @@ use crate::trace::{
     StackId, TraceError, TraceWriter, Wall, Who, replay,
 };
 
-/// Longest line of output that is kept as one acknowledgement.
+/// Maximum length of a line of output that is kept as one acknowledgement.
 const LINE_BYTES_MAX: usize = 1 << 16;
-/// How long a thread's process is remembered. Thread numbers are used again much later.
+/// Time for which a thread's process is remembered. Thread numbers are reused much later.
 const THREAD_REMEMBERED: Duration = Duration::from_millis(500);
 
-/// How much was recorded.
+/// Amounts that were recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Counts {
@@ -132,7 +132,7 @@ impl Calls {
         }
     }
 
-    /// Keeps no more of the calls than this.
+    /// Limits what is kept of the calls.
     pub(super) fn keep(&mut self, kept: Kept) {
         self.kept = kept;
     }
@@ -184,7 +184,7 @@ impl Calls {
         self.state().tree.clone()
     }
 
-    /// Bytes that the tree refers to could not be read: nothing is to be believed any more.
+    /// Whether bytes that the tree refers to could not be read: nothing can be trusted any more.
     pub(super) fn is_damaged(&self) -> bool {
         self.spool.as_ref().is_some_and(|s| s.is_damaged())
     }
@@ -203,7 +203,7 @@ impl Calls {
         self.off.store(true, Ordering::Relaxed);
     }
 
-    /// The caller of a request that waits: its thread is known, its process and its stack are looked up.
+    /// The caller of a waiting request: its thread is known, its process and its stack are looked up.
     pub(super) fn requester(&self, thread: u32, uid: u32, gid: u32) -> Requester {
         if self.kept == Kept::Nothing {
             let who = Who {
@@ -242,7 +242,7 @@ impl Calls {
             let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"))?;
             line.trim().parse().ok()
         });
-        // A caller that was killed while it waits may have gone.
+        // A caller that was killed while it waited may be gone.
         let process = process.unwrap_or(thread);
         if threads.len() > 4096 {
             threads.clear();
@@ -251,7 +251,7 @@ impl Calls {
         process
     }
 
-    /// Does a call and writes it down. `bytes` are those of a write, whose span is filled in here.
+    /// Carries out a call and records it. `bytes` are those of a write, whose span is filled in here.
     pub(super) fn perform(
         &self,
         from: Requester,
@@ -264,12 +264,13 @@ impl Calls {
         state.perform(self, &from, begin, op, bytes, admitted.mark)
     }
 
-    /// The kernel writes: held while it does.
+    /// Marks a write of the kernel in progress, until the result is dropped.
     pub(super) fn writing_back(&self) -> Option<Writing<'_>> {
         self.before.get().map(BeforeCalls::writing)
     }
 
-    /// Before a call that changes or syncs names, or acknowledges: what was stored through mmap comes first, if that was asked for.
+    /// Called before a call that changes or syncs names, or acknowledges: writes stores through mmap back first, if
+    /// that was asked for.
     pub(super) fn before_names(&self) {
         if let Some(before) = self.before.get() {
             before.call();
@@ -348,14 +349,14 @@ impl Calls {
                 .as_mut()
                 .map(|o| o.write_all(bytes).and_then(|()| o.flush()));
             if let Some(Err(_)) = written {
-                // Nobody listens any more; the recording goes on.
+                // The reader is gone; the recording goes on.
                 *output = None;
             }
         }
         Ok(())
     }
 
-    /// What `crash ack` wrote is complete when it closes the file.
+    /// The output of `crash ack` is complete when it closes the file.
     pub(super) fn acknowledged(&self, from: Requester, begin: Moment) -> Result<(), Errno> {
         let mut state = self.state();
         if state.lines[AckSource::Command as usize].is_empty() {
@@ -369,7 +370,7 @@ impl Calls {
         self.state().output_bytes
     }
 
-    /// Waits until no file is open, at most so long.
+    /// Waits until no file is open, at most for `limit`.
     pub(super) fn settle(&self, limit: Duration) {
         let until = Instant::now() + limit;
         let mut state = self.state();
@@ -386,7 +387,7 @@ impl Calls {
         }
     }
 
-    /// Calls that FUSE does not see are watched.
+    /// Records that calls that FUSE does not see are watched.
     pub(super) fn watched(&self) {
         self.state().blind.syncs_watched = true;
     }
@@ -396,7 +397,7 @@ impl Calls {
         self.state().blind.io_urings += 1;
     }
 
-    /// The setup is done: what follows is the program's. `device` is that of the mount.
+    /// The setup is done: the next calls are the program's. `device` is that of the mount.
     pub(super) fn begin(&self, device: u64) -> Result<(), TraceError> {
         if let Some(stacks) = &self.stacks {
             stacks.begin(device);
@@ -412,7 +413,7 @@ impl Calls {
         }
     }
 
-    /// From now on nothing changes.
+    /// Allows no more changes.
     pub(super) fn close(&self) {
         self.state().closed = true;
     }
@@ -471,7 +472,7 @@ impl State {
         };
         let end = calls.now().max(writer.last()).max(begin);
         let mut tree = self.tree.clone();
-        // The tree refers to bytes that are about to be in the trace: those of a write that is not stored are in no tree.
+        // The tree refers to bytes that are about to be in the trace: a write that is not stored is in no tree.
         let kept = calls.spool.as_ref().map(|spool| steadfast_model::Kept {
             store: Arc::clone(spool) as _,
             offset: writer.next_data(),
@@ -616,7 +617,7 @@ fn stack_id(
     Ok(Some(id))
 }
 
-/// What is counted of a call.
+/// Kind of a call, for the counters.
 #[derive(Clone, Copy)]
 enum Counted {
     Create,

@@ -1,4 +1,4 @@
-//! Between the tree's words and the protocol's.
+//! Conversions between the tree's types and the protocol's.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ pub(super) fn time(at: SystemTime) -> Time {
             secs: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
             nanos: d.subsec_nanos(),
         },
-        // The protocol crate gives times before 1970 as 1970 − (seconds + nanoseconds): taken apart again here.
+        // The protocol crate gives times before 1970 as 1970 − (seconds + nanoseconds): this undoes it.
         Err(before) => Time {
             secs: i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |s| -s),
             nanos: before.duration().subsec_nanos(),
@@ -95,7 +95,7 @@ pub(super) fn rename(flags: RenameFlags) -> Option<Rename> {
     }
 }
 
-/// The mode of fallocate(2); none for collapse, insert, unshare.
+/// The mode of fallocate(2); None for collapse, insert, unshare.
 pub(super) fn alloc(mode: i32) -> Option<Alloc> {
     match mode {
         0 => Some(Alloc::Allocate),

@@ -1,7 +1,7 @@
 //! System calls of a program that wait for an answer: a seccomp filter with user notification.
 //!
-//! The filter is set for the calling thread and is inherited by what it starts from then on: no tracer, and all other calls
-//! run at full speed. All `unsafe` of the crate is in this file.
+//! The filter is set for the calling thread and is inherited by all that it starts from then on: there is no tracer,
+//! and all other calls run at full speed. All `unsafe` of the crate is in this file.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -121,7 +121,7 @@ impl Listener {
         self.0.as_fd()
     }
 
-    /// The next call that waits; `None` if it does not wait any more.
+    /// The next waiting call; `None` if it does not wait any more.
     pub(super) fn receive(&self) -> io::Result<Option<Notice>> {
         // SAFETY: all zeros is a value of this structure of integers; the kernel asks for zeros.
         let mut notif: seccomp_notif = unsafe { std::mem::zeroed() };
@@ -148,7 +148,7 @@ impl Listener {
         }))
     }
 
-    /// Lets a call go on as if there were no filter.
+    /// Lets a call continue as if there were no filter.
     pub(super) fn go_on(&self, notice: &Notice) {
         let answer = seccomp_notif_resp {
             id: notice.id,
@@ -172,7 +172,7 @@ impl Listener {
 mod tests {
     use super::*;
 
-    /// What the filter says of a call, by a small interpreter.
+    /// The verdict of the filter on a call, by a small interpreter.
     fn verdict(program: &[sock_filter], arch: u32, number: u32) -> u32 {
         let (mut at, mut value) = (0, 0);
         loop {

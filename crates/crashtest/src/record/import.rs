@@ -1,7 +1,7 @@
 //! A log of `strace -f -y -xx -ttt -s 10000000 -o LOG` as a trace, for places without `/dev/fuse`.
 //!
-//! Calls come in the order in which they returned. What a log does not hold is counted: stores through mmap, and bytes that the
-//! kernel copied from file to file.
+//! Calls are in the order in which they returned. The import counts what a log does not hold: stores through mmap,
+//! and bytes that the kernel copied from file to file.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,26 +24,26 @@ mod line;
 mod tests;
 use line::{Line, Lines};
 
-/// Most bytes of an imported trace.
+/// Maximum number of bytes of an imported trace.
 const TRACE_BYTES_MAX: u64 = 64 << 30;
 
-/// What to import.
+/// Input and output of an import.
 #[derive(Clone, Debug)]
 pub struct Import {
     /// The log.
     pub log: PathBuf,
     /// The directory of the workload, as the log names it.
     pub root: PathBuf,
-    /// What was in it before: a copy.
+    /// A copy of its content before the workload.
     pub from: Option<PathBuf>,
     /// The trace to write.
     pub trace: PathBuf,
 }
 
-/// What was imported.
+/// Result of an import.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Imported {
-    /// How much it was.
+    /// The amounts.
     pub counts: Counts,
     /// Calls on files of the directory that the log does not show in full.
     pub unseen: u64,
@@ -144,7 +144,7 @@ struct Log<'a> {
 }
 
 impl Log<'_> {
-    /// What is no file, such as a pipe, is copied to one.
+    /// A log that is no file, such as a pipe, is copied to one.
     fn open(path: &Path) -> Result<Log<'_>, RecordError> {
         let opened = || {
             let mut file = File::open(path)?;
@@ -183,8 +183,8 @@ impl Log<'_> {
     }
 }
 
-/// The processes whose first calls may stand in the log before the end of the call that made them, by the number of the line
-/// on which that call began.
+/// The processes whose first calls may be in the log before the end of the call that made them, by the number of the
+/// line on which that call began.
 fn births(log: &mut Log<'_>) -> Result<HashMap<usize, Birth>, RecordError> {
     let mut births = HashMap::new();
     log.each_line(|number, text, lines| {
@@ -192,7 +192,7 @@ fn births(log: &mut Log<'_>) -> Result<HashMap<usize, Birth>, RecordError> {
         if !(may_concern.iter()).any(|word| text.windows(word.len()).any(|part| part == *word)) {
             return Ok(());
         }
-        // Other lines are looked at when the log is imported.
+        // Other lines are examined when the log is imported.
         if let Ok(Some(line)) = lines.next(number, text)
             && let Some(begun) = line.begun
             && line.makes_a_process()
@@ -229,7 +229,7 @@ impl Importer {
         self.opened(thread, fd).map(|o| o.ino)
     }
 
-    /// The names from the root to a path; nothing if it is outside.
+    /// The names from the root to a path; None if it is outside.
     fn inside(&mut self, thread: u32, dir: Option<&[u8]>, path: &[u8]) -> Option<Vec<Vec<u8>>> {
         let process = self.process(thread);
         let base = dir.map_or_else(|| process.dir.clone(), <[u8]>::to_vec);
@@ -620,7 +620,7 @@ impl Importer {
         }
     }
 
-    /// A copy from file to file, both of the directory and at their positions: the bytes are known.
+    /// A copy from file to file, both in the directory and at their positions: the bytes are known.
     fn copied(&mut self, line: &Line<'_>) -> bool {
         let t = line.thread;
         let (from, to) = (line.at(0).fd(), line.at(2).fd());

@@ -1,4 +1,5 @@
-//! The recorder's tree served at a place that all see, with a [`Tap`] between program and tree. No trace is kept.
+//! Serves the recorder's tree at a path that all processes see, with a [`Tap`] between program and tree. No trace is
+//! kept.
 
 use super::RecordError;
 use super::calls::Calls;
@@ -49,13 +50,13 @@ impl LiveMount {
         Ok(LiveMount { calls, mounted })
     }
 
-    /// From now on every call fails. What the kernel remembers of the tree is forgotten.
+    /// Makes every later call fail. The kernel's cache of the tree is dropped.
     pub(crate) fn cut(&self, known: &[u64]) {
         self.calls.power_off();
         self.mounted.forget(known);
     }
 
-    /// Somebody has unmounted it.
+    /// Whether it has been unmounted.
     pub(crate) fn is_gone(&self) -> bool {
         self.mounted.is_gone()
     }

@@ -1,16 +1,17 @@
-//! A state served to a checker, and what the checker looked at.
+//! Serves a state to a checker, and records what the checker looked at.
 //!
-//! The kernel keeps no name and no attribute of this mount, and passes each read on: each look arrives. A checker that looks at the
-//! same things in two states, and finds the same, does the same ([`Look`], [`View::seen`]): the second state need not be judged.
+//! The kernel caches no name and no attribute of this mount, and passes each read on: each look arrives. A checker
+//! that looks at the same things in two states, and sees the same, does the same ([`Look`], [`View::seen`]): the
+//! second state need not be judged.
 //!
-//! A look is noted before it is answered, and rather too much than too little. What the checker has overwritten, and names that it has made
-//! or taken away, are its own and no part of the state: they are not looked at. A program that maps a file can learn how many pages it has
-//! without a request, so opening is a look at that.
+//! A look is recorded before it is answered; in doubt, more is recorded. Bytes that the checker has overwritten, and
+//! names that it has made or removed, are its own and no part of the state: they do not count as looked at. A program
+//! that maps a file can learn how many pages it has without a request, so opening is a look at that number.
 //!
-//! The kernel asks more than the program does. Before it looks a name up in a directory, and before it opens a file, it asks for its
-//! attributes, for the permission bits alone; before it renames it looks up the target, and the program does not learn whether a file was
-//! there. Since the kernel keeps nothing, it does so each time: the questions that come directly before, by the same thread, are the kernel's,
-//! and earlier ones are the program's.
+//! The kernel asks more than the program does. Before it looks a name up in a directory, and before it opens a file,
+//! it asks for its attributes, only for the permission bits; before it renames it looks up the target, and the
+//! program does not learn whether a file was there. Since the kernel caches nothing, it does so each time: the
+//! requests directly before, by the same thread, are the kernel's, and earlier ones are the program's.
 
 use super::Kept;
 use super::calls::Calls;
@@ -39,10 +40,10 @@ const FAULTS: [Planted; 4] = [
     Planted::ListForgotten,
 ];
 
-/// Most names of the checker's that a look at a directory leaves out.
+/// Maximum number of the checker's names that a look at a directory leaves out.
 const OWN_MAX: usize = 50;
 
-/// What a thread has asked last, and what it has looked at if it was the program that asked.
+/// The last requests of a thread, and their looks if the program made them.
 #[derive(Debug, Default)]
 struct Asked {
     name: Option<(Ino, Vec<u8>, Look)>,
@@ -52,13 +53,13 @@ struct Asked {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// By thread.
+    /// Requests by thread.
     asked: HashMap<u32, Asked>,
-    /// Names that the checker has made or taken away, by directory.
+    /// Names that the checker has made or removed, by directory.
     own_names: HashMap<Ino, BTreeSet<Vec<u8>>>,
     looks: BTreeSet<Look>,
     read: HashMap<Ino, Ranges>,
-    /// What the checker has written itself: with no end from the size to which it has truncated a file.
+    /// Bytes that the checker has written itself: without an end from the size to which it has truncated a file.
     own: HashMap<Ino, Ranges>,
 }
 
@@ -67,7 +68,7 @@ impl Seen {
         self.own.get(&ino).is_some_and(Ranges::is_endless)
     }
 
-    /// What a stat looks at: the size counts unless the checker has set it.
+    /// The looks of a stat: the size counts unless the checker has set it.
     fn stat(&self, ino: Ino) -> Vec<Look> {
         match self.is_sized(ino) {
             true => vec![Look::Attr(ino)],
@@ -75,7 +76,8 @@ impl Seen {
         }
     }
 
-    /// What a thread has asked last was asked by the program, except for the very last if it is about the attributes of `kernel`.
+    /// Counts the last requests of a thread as the program's, except for the very last if it is about the attributes
+    /// of `kernel`.
     fn settle(&mut self, thread: u32, kernel: Option<Ino>) {
         let mut asked = self.asked.remove(&thread).unwrap_or_default();
         asked.attributes.pop_if(|(ino, _)| Some(*ino) == kernel);
@@ -84,7 +86,7 @@ impl Seen {
         self.looks.extend(attributes.flat_map(|(_, looks)| looks));
     }
 
-    /// A thread has asked. A thread that is not known may be any.
+    /// Records a request of a thread. An unknown thread may be any.
     fn ask(&mut self, thread: u32, asked: Asked) {
         self.asked.insert(thread, asked);
         if thread == 0 {
@@ -93,14 +95,14 @@ impl Seen {
     }
 }
 
-/// What was looked at so far.
+/// The looks so far.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     seen: Mutex<Seen>,
     state: Mutex<OfState>,
 }
 
-/// What belongs to the state that is served.
+/// Parts that belong to the served state.
 #[derive(Debug, Default)]
 struct OfState {
     acked: Arc<str>,
@@ -122,7 +124,7 @@ impl Looks {
         self.state().fault
     }
 
-    /// Another state is served from now on, and nothing was looked at.
+    /// Serves another state from now on, without looks.
     fn begin(&self, view: &View<'_>) {
         *self.seen() = Seen::default();
         *self.state() = OfState {
@@ -185,7 +187,7 @@ impl Looks {
         seen.looks.extend(looks);
     }
 
-    /// The size alone was looked at.
+    /// Only the size was looked at.
     pub(super) fn size(&self, ino: Ino) {
         let mut seen = self.seen();
         if !seen.is_sized(ino) {
@@ -222,7 +224,7 @@ impl Looks {
     pub(super) fn list(&self, dir: Ino) {
         let mut seen = self.seen();
         let own = seen.own_names.get(&dir);
-        // Rather more than many long lists.
+        // Record more, rather than many long lists.
         let own = own.filter(|names| names.len() <= OWN_MAX);
         let look = Look::List(dir, own.cloned().unwrap_or_default());
         if self.fault() != Some(Planted::ListForgotten) {
@@ -230,7 +232,7 @@ impl Looks {
         }
     }
 
-    /// The checker has made or taken away a name.
+    /// The checker has made or removed a name.
     pub(super) fn named(&self, dir: Ino, name: &[u8]) {
         let mut seen = self.seen();
         let own = seen.own_names.entry(dir).or_default();
@@ -266,7 +268,7 @@ impl Looks {
         self.wrote(ino, size, u64::MAX);
     }
 
-    /// All looks, about inodes of the state alone: what the checker has made itself is no part of it.
+    /// All looks at inodes of the state: files that the checker has made itself are no part of it.
     fn taken(&self, ours: &HashMap<Ino, Ino>) -> Vec<Look> {
         let mut seen = std::mem::take(&mut *self.seen());
         let threads: Vec<u32> = seen.asked.keys().copied().collect();
@@ -292,14 +294,15 @@ pub(crate) struct ServedState<'a> {
     pub(crate) issued: PathBuf,
 }
 
-/// Mounts that stay: a state after the other is served on each, since making a mount and its namespace takes longer than most checks.
+/// Mounts that stay: each serves one state after the other, since making a mount and its namespace takes longer than
+/// most checks.
 ///
-/// Invariants: a mount is used by one check at a time, and by another one only when no process of the last one is left; no two states have
-/// an inode number in common but that of the root, so that the kernel keeps nothing of the one for the other.
+/// Invariants: a mount is used by one check at a time, and by another one only when no process of the last one is
+/// left; no two states share an inode number except that of the root, so that no cached data of one serves the other.
 #[derive(Debug, Default)]
 pub(crate) struct Stages {
     idle: Mutex<Vec<Stage>>,
-    /// There can be no private mount here.
+    /// Whether no private mount is possible here.
     unable: AtomicBool,
 }
 
@@ -324,14 +327,14 @@ impl Drop for Stage {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // It has unmounted then.
+            // It has unmounted by then.
             let _ = thread.join();
         }
     }
 }
 
 impl Stage {
-    /// None if there is no private mount here, or none at all.
+    /// None if no private mount, or no mount at all, is possible here.
     fn begin() -> io::Result<Option<Stage>> {
         let header = header();
         let writer = TraceWriter::create(Path::new("/dev/null"), &header);
@@ -354,7 +357,7 @@ impl Stage {
                     job(mount.path());
                 }
             }
-            // What cannot be unmounted goes with the namespace.
+            // A mount that cannot be unmounted ends with the namespace.
             let _ = mount.unmount();
         })?;
         let stage = Stage {
@@ -366,7 +369,7 @@ impl Stage {
         Ok(is_mounted.recv().is_ok().then_some(stage))
     }
 
-    /// Serves a state while `run` runs with it; what it was told, and what was looked at.
+    /// Serves a state while `run` runs with it; returns its result, and the looks.
     fn serve<R: Send + 'static>(
         &self,
         view: &View<'_>,
@@ -391,7 +394,7 @@ impl Stage {
                 acked: mount.join(ACKED_NAME),
                 issued: mount.join(ISSUED_NAME),
             });
-            // Nobody listens if the exploration has ended.
+            // The receiver is gone if the exploration has ended.
             let _ = tell.send(said);
         };
         let gone = || io::Error::other("a thread that serves states has ended");
@@ -419,9 +422,9 @@ fn header() -> Header {
 }
 
 impl Stages {
-    /// Serves a state while `run` runs with it, and returns what it was told and what was looked at. None if there is no private mount
-    /// here, or none at all: then `run` has not run. `again`: no process of `run` is left when it has returned, so that the mount can serve
-    /// another state.
+    /// Serves a state while `run` runs with it, and returns its result and the looks. None if no private mount, or no
+    /// mount at all, is possible here: then `run` has not run. `again`: no process of `run` is left when it has
+    /// returned, so that the mount can serve another state.
     pub(crate) fn serve<R: Send + 'static>(
         &self,
         view: &View<'_>,
@@ -437,7 +440,7 @@ impl Stages {
             self.unable.store(true, Ordering::Relaxed);
             return Ok(None);
         };
-        // One that fails is not used again.
+        // A stage that fails is not used again.
         let served = stage.serve(view, run)?;
         if again {
             idle().push(stage);

@@ -1,11 +1,13 @@
-//! Stores through mmap reach the trace when the kernel writes their pages back. Here it is made to do so, at intervals or before calls.
+//! Stores through mmap reach the trace when the kernel writes their pages back. Here the kernel is made to do so, at
+//! intervals or before calls.
 //!
-//! The kernel does not pass `syncfs` on to FUSE: it writes back, and makes nothing durable in the trace. It sends the pages and does not wait
-//! for the answers. `statfs` is asked for after them, and served after them; then no write of the kernel may be under way. As root the kernel
-//! itself tells how many requests it waits for (`fusectl`), which leaves no gap between a request that was read and its handler.
+//! The kernel does not pass `syncfs` on to FUSE: it writes back, and makes nothing durable in the trace. It sends the
+//! pages and does not wait for the answers. `statfs` is requested and served after them; then no write of the kernel
+//! may be in progress. For root the kernel itself reports how many requests it waits for (`fusectl`), which leaves no
+//! gap between a request that was read and its handler.
 //!
-//! Before a call: the caller waits for its reply meanwhile, and the pages are written by other threads of the server. Calls that hold pages
-//! or stop the write-back of their file (writes, truncations) would wait for themselves: they are left out.
+//! Before a call: the caller waits for its reply, while other threads of the server write the pages. Calls that hold
+//! pages or stop the write-back of their file (writes, truncations) would wait for themselves: they are left out.
 
 use super::Mapped;
 use super::calls::Calls;
@@ -22,10 +24,10 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// Most calls that wait for a write-back: fewer than threads that serve, so that one is left to do it.
+/// Maximum number of calls that wait for a write-back: fewer than threads that serve, so that one is left to do it.
 const WAITING_MAX: usize = super::place::THREADS - 1;
 
-/// How long a write-back is waited for, at most: calls of other threads may keep the server busy all the time.
+/// Time limit of the wait for a write-back: calls of other threads may keep the server busy all the time.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Writes back before calls.
@@ -36,7 +38,7 @@ pub(super) struct BeforeCalls {
     waiting: AtomicUsize,
     /// Writes by the kernel that are being served.
     writing: AtomicUsize,
-    /// Tells how many requests the kernel waits for.
+    /// Reports how many requests the kernel waits for.
     requests: Option<File>,
 }
 
@@ -50,7 +52,8 @@ impl Drop for Writing<'_> {
 }
 
 impl BeforeCalls {
-    /// Writes back, unless too many calls wait for that: then the order of this one and of stores by other threads is not known.
+    /// Writes back, unless too many calls wait for that: then the order of this call and of stores by other threads
+    /// is not known.
     pub(super) fn call(&self) {
         if self.waiting.fetch_add(1, Ordering::AcqRel) < WAITING_MAX {
             // It fails if the mount is going away: then the call fails, too.
@@ -66,13 +69,13 @@ impl BeforeCalls {
         Writing(&self.writing)
     }
 
-    /// Waits until what the kernel has sent was served.
+    /// Waits until everything that the kernel has sent is served.
     fn drain(&self) {
         let until = Instant::now() + DRAIN_LIMIT;
         while Instant::now() < until {
             let _ = rustix::fs::fstatfs(&self.mount);
             let idle = match self.requests() {
-                // Those are the calls that wait here.
+                // These are the calls that wait here.
                 Some(requests) => requests <= self.waiting.load(Ordering::Acquire),
                 None => self.writing.load(Ordering::Acquire) == 0,
             };
@@ -121,7 +124,8 @@ pub(super) fn begin(mapped: Mapped, mount: &Path, calls: &Arc<Calls>) -> io::Res
     }
 }
 
-/// The kernel's count of requests that wait for an answer. It is mounted in the mount namespace of the recording and taken away at once.
+/// The kernel's count of requests that wait for an answer. Its file system is mounted in the mount namespace of the
+/// recording and unmounted at once.
 fn requests(mount: &Path) -> io::Result<File> {
     let device = std::fs::metadata(mount)?.st_dev();
     let place = tempfile::tempdir()?;

@@ -1,14 +1,16 @@
 //! Runs a program on a mount that records every call.
 //!
-//! The tree is kept in memory; the bytes of writes are in the trace alone, which it refers to. It is served by FUSE without write-back
-//! cache, so each call arrives when it takes effect, with its caller. The mount lives in a mount namespace of its own where that is permitted (as root, or in a user namespace): no
-//! other process sees it, and it ends with the last process in it.
+//! The tree is kept in memory; the bytes of writes are only in the trace, to which the tree refers. FUSE serves the
+//! tree without write-back cache, so each call arrives when it takes effect, with its caller. If permitted (as root,
+//! or in a user namespace), the mount has a mount namespace of its own: no other process sees it, and it ends with
+//! the last process in it.
 //!
-//! - [`calls`](self): the lock under which a call changes the tree and is written down;
-//! - `watch`: calls that FUSE does not see, by a seccomp filter (`filter`); `stacks`: where in the program a call comes from;
+//! - [`calls`](self): the lock under which a call changes the tree and is recorded;
+//! - `watch`: calls that FUSE does not see, by a seccomp filter (`filter`); `stacks`: the place in the program that a
+//!   call comes from;
 //! - `import`: a log of strace in place of a recording;
-//! - `mapped`: stores through mmap, written back when that is asked for;
-//! - `looked`: the same server for a checker, with what it looks at (`view`: what it sees there);
+//! - `mapped`: stores through mmap, written back if that is asked for;
+//! - `looked`: the same server for a checker, with its looks (`view`: what they show);
 //! - `server`: the protocol; `place`: the mount; `program`: the program and what it leaves behind; `source`: the initial tree.
 //!
 //! Promises: when [`record`] has returned, nothing is mounted and no process that the program started is left. A trace is
@@ -62,23 +64,23 @@ pub enum Mapped {
     /// When the kernel does it: at the latest with the next sync of the file, or its last close.
     #[default]
     ByKernel,
-    /// After this time, again and again.
+    /// At this interval.
     Every(Duration),
-    /// Before each call that changes or syncs names or says that something is done.
+    /// Before each call that changes or syncs names, or acknowledges.
     EveryCall,
 }
 
-/// What of a run is kept.
+/// Parts of a run that are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kept {
     /// Each call.
     #[default]
     All,
-    /// The tree alone: the server without the recording, which measurements compare it with.
+    /// Only the tree: the server without the recording, for comparison in measurements.
     Nothing,
 }
 
-/// What is recorded, and how.
+/// Subject and settings of a recording.
 pub struct Options {
     /// The program and its arguments.
     pub command: Vec<OsString>,
@@ -88,21 +90,21 @@ pub struct Options {
     pub from: Option<PathBuf>,
     /// A shell command that makes the initial tree, after `from`.
     pub setup: Option<OsString>,
-    /// Where the program sees the tree; by default a new directory.
+    /// Path at which the program sees the tree; by default a new directory.
     pub at: Option<PathBuf>,
-    /// How long the program may take.
+    /// Time limit of the program.
     pub time_limit: Duration,
-    /// Whether to note where in the program each call comes from (on x86_64).
+    /// Whether to record the place in the program that each call comes from (on x86_64).
     pub stacks: bool,
     /// When stores through mmap are written back.
     pub mapped: Mapped,
-    /// Most bytes of the trace.
+    /// Maximum number of bytes of the trace.
     pub trace_bytes_max: u64,
     /// Becomes true when the recording is to end.
     pub interrupted: Arc<AtomicBool>,
-    /// What is kept.
+    /// Parts of the run that are kept.
     pub kept: Kept,
-    /// Receives what the program writes to standard output.
+    /// Receiver of the program's standard output.
     pub output: Option<Box<dyn Write + Send>>,
 }
 
@@ -127,7 +129,7 @@ impl Options {
     }
 }
 
-/// Why nothing was recorded, or not all.
+/// Why nothing was recorded, or not everything.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum RecordError {
@@ -152,12 +154,12 @@ pub enum RecordError {
     Trace(#[from] TraceError),
 }
 
-/// What was recorded.
+/// Result of a recording.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// How it ended.
+    /// The end of the program.
     pub end: End,
-    /// How much it was.
+    /// The amounts.
     pub counts: Counts,
 }
 
@@ -170,7 +172,7 @@ static ONE: Mutex<()> = Mutex::new(());
 /// If the program could not be started or the trace not be written.
 pub fn record(options: Options) -> Result<Recorded, RecordError> {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // A thread of its own: its mount namespace is not that of the process, and goes with it.
+    // A thread of its own: its mount namespace is not that of the process, and ends with the thread.
     let thread = std::thread::Builder::new().name("crash-record".to_owned());
     let running = thread
         .spawn(move || record_here(options))
@@ -230,7 +232,7 @@ fn record_here(mut options: Options) -> Result<Recorded, RecordError> {
             drop(writing_back);
             ended
         });
-    // Nothing counts after the end: what is left of the program is ended, then the mount.
+    // Nothing counts after the end: first the rest of the program is ended, then the mount.
     calls.close();
     let left_over = program::end_descendants();
     drop(watched);
@@ -254,13 +256,13 @@ fn run(
     };
     if let Some(setup) = &options.setup {
         program.set_up(setup, options.time_limit)?;
-        // The kernel tells of the last close a little later.
+        // The kernel reports the last close a little later.
         calls.settle(Duration::from_secs(1));
     }
     if options.interrupted.load(Ordering::Relaxed) {
         return Ok(Ended::Interrupted);
     }
-    // Where it cannot be had, the trace says so.
+    // If it is not available, the trace says so.
     *watched = match options.kept {
         Kept::All => watch::watch(mount, calls).ok(),
         Kept::Nothing => None,

@@ -1,8 +1,8 @@
-//! Where the recorded tree is mounted.
+//! The mount of the recorded tree.
 //!
-//! As root, or in a user namespace, the mount is made in a mount namespace of the recording thread and of the program: no
-//! other process sees it, and the kernel undoes it with the namespace, whatever ends the recorder. Elsewhere users mount
-//! through `fusermount3`, for all to see, and unmount at the end.
+//! As root, or in a user namespace, the mount is made in a mount namespace of the recording thread and of the
+//! program: no other process sees it, and the kernel removes it with the namespace, however the recorder ends.
+//! Otherwise users mount through `fusermount3`, visible to all, and unmount at the end.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ use super::reply::Server;
 
 /// Threads that serve: readers need not wait for one another.
 pub(super) const THREADS: usize = 4;
-/// How long the end of the threads is waited for.
+/// Time limit of the wait for the end of the threads.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// A directory to mount on.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
-    /// Made by us, and removed.
+    /// Whether it was made here, and is to be removed.
     ours: bool,
-    /// In a mount namespace of its own.
+    /// Whether it has a mount namespace of its own.
     private: bool,
 }
 
@@ -93,7 +93,7 @@ impl Place {
             path: at.to_owned(),
             source,
         };
-        // The last part may be a mount that answers no longer.
+        // The last part may be a mount that does not answer any more.
         let above = at.parent().filter(|p| !p.as_os_str().is_empty());
         let above = above.unwrap_or(Path::new("."));
         let name = at
@@ -178,7 +178,7 @@ impl Mounted {
         &self.place.path
     }
 
-    /// Unmounts; if somebody still uses the mount, it goes out of the tree at once.
+    /// Unmounts; a mount that is still in use is detached at once.
     pub(super) fn unmount(mut self) -> Result<(), RecordError> {
         self.end().map_err(|source| RecordError::Mount {
             path: self.place.path.clone(),
@@ -186,20 +186,20 @@ impl Mounted {
         })
     }
 
-    /// Whether the kernel has let go of it.
+    /// Whether the kernel has released it.
     pub(super) fn is_gone(&self) -> bool {
         let session = self.session.as_ref();
         session.is_none_or(|s| s.guard.is_finished())
     }
 
-    /// Has the kernel forget what it remembers of inodes: it asks again.
+    /// Makes the kernel drop its cached inodes: it asks again.
     pub(super) fn forget(&self, known: &[u64]) {
         let Some(session) = &self.session else {
             return;
         };
         let notifier = session.notifier();
         for ino in known {
-            // One that the kernel does not know is no error to mind.
+            // An inode that the kernel does not know is no error.
             let _ = notifier.inval_inode(fuser::INodeNo(*ino), 0, 0);
         }
     }
@@ -221,7 +221,7 @@ impl Mounted {
                 return Err(io::Error::other("fusermount3 could not unmount it"));
             }
         }
-        // The threads end when the kernel lets go. Should a process elsewhere hold on to the mount, they are left alone.
+        // The threads end when the kernel releases the mount. If a process elsewhere holds it, they are left alone.
         let until = Instant::now() + END_LIMIT;
         while !session.guard.is_finished() {
             if Instant::now() >= until {
@@ -230,8 +230,8 @@ impl Mounted {
             std::thread::sleep(Duration::from_millis(1));
         }
         match session.join() {
-            // Seen once in some dozens of runs, after a workload that ended well: a reader of the device got this in the place of
-            // ENODEV. Why is not known; the mount is gone, which is what was asked for.
+            // Seen once in some dozens of runs, after a workload that ended well: a reader of the device got this
+            // instead of ENODEV. The cause is not known; the mount is gone, as wanted.
             Err(e) if !ended_before && e.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
             ended => ended,
         }

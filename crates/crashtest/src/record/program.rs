@@ -1,4 +1,4 @@
-//! The program: started on the mount, waited for, ended with all that it started.
+//! Starts the program on the mount, waits for it, and ends it with all that it started.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -15,9 +15,9 @@ use super::special::{ACK_NAME, STDOUT_NAME};
 use super::{ACK_VARIABLE, RecordError};
 use crate::trace::Ended;
 
-/// How often a program is looked at while it runs.
+/// Interval of checks of a running program.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How long what is left of a program may take to go after SIGKILL.
+/// Time limit for the end of a program's processes after SIGKILL.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) struct Program<'a> {
@@ -101,13 +101,13 @@ fn ended(status: ExitStatus) -> Ended {
     }
 }
 
-/// Processes whose parent has gone become children of this process.
+/// Makes processes whose parent has ended children of this process.
 fn adopt_orphans() -> io::Result<()> {
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     Ok(())
 }
 
-/// Ends everything below this process. Returns how many processes that were.
+/// Ends everything below this process. Returns the number of these processes.
 pub(super) fn end_descendants() -> u32 {
     let until = Instant::now() + END_LIMIT;
     let mut met = std::collections::BTreeSet::new();

@@ -1,4 +1,5 @@
-//! What requests have in common: the process that asks, how long the kernel keeps an answer, calls that make or remove a name.
+//! Common parts of requests: the process that asks, the time for which the kernel caches an answer, calls that make
+//! or remove a name.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,15 +18,15 @@ use super::special::{Special, special_attr, special_name};
 use super::view::Look;
 use crate::trace::Op;
 
-/// How long the kernel may keep names and attributes.
+/// Time for which the kernel may cache names and attributes.
 const KEEP: Duration = Duration::from_secs(3600);
 
 /// Serves a recorded tree.
 pub(super) struct Server {
     pub(super) calls: Arc<Calls>,
-    /// What a checker looks at, if that is asked for: then the kernel keeps nothing.
+    /// The looks of a checker, if they are recorded: then the kernel caches nothing.
     pub(super) looks: Option<Arc<Looks>>,
-    /// Reads and writes arrive as they are, without the kernel's page cache between: it can map files nevertheless.
+    /// Whether reads and writes bypass the kernel's page cache; files can be mapped nevertheless.
     pub(super) direct: bool,
 }
 
@@ -45,7 +46,7 @@ impl Server {
         }
     }
 
-    /// Serves a tree and notes what is looked at.
+    /// Serves a tree and records looks.
     pub(super) fn looked(calls: Arc<Calls>, looks: Arc<Looks>) -> Server {
         Server {
             looks: Some(looks),
@@ -59,7 +60,7 @@ impl Server {
         }
     }
 
-    /// A name was made or taken away, if that was done.
+    /// Records that a name was made or removed, if that was done.
     pub(super) fn named(&self, parent: INodeNo, name: &OsStr, done: bool) {
         if let (Some(looks), true) = (&self.looks, done) {
             looks.named(parent.0, name.as_bytes());
@@ -91,7 +92,7 @@ impl Server {
         special_attr(special, size)
     }
 
-    /// How long the kernel may keep names and attributes.
+    /// Time for which the kernel may cache names and attributes.
     pub(super) fn keep(&self) -> Duration {
         match self.looks {
             Some(_) => Duration::ZERO,
@@ -99,7 +100,7 @@ impl Server {
         }
     }
 
-    /// What the kernel does with an open file.
+    /// The kernel's flags for an open file.
     pub(super) fn opened(&self) -> FopenFlags {
         match self.direct {
             true => FopenFlags::FOPEN_DIRECT_IO,
@@ -155,7 +156,7 @@ impl Server {
         }
     }
 
-    /// A call without an answer but that it was done.
+    /// A call without a result.
     pub(super) fn simply(&self, req: &Request, op: Op, reply: ReplyEmpty) {
         let begin = self.calls.now();
         match self.calls.perform(self.who(req), begin, op, &[]) {

@@ -1,9 +1,11 @@
 //! The protocol: requests of the kernel become calls, answers come from the tree.
 //!
-//! A few files are not in the tree (`special`): standard output of the program, and the file that `steadfast crash ack` writes to.
+//! A few files are not in the tree (`special`): standard output of the program, and the file that `steadfast crash
+//! ack` writes to.
 //!
-//! The kernel is the only way in, so it may keep names and attributes for long. Reading is answered from a copy of the tree
-//! and is not recorded. What is not offered is never answered with ENOSYS, which the kernel takes for "never ask again".
+//! The kernel is the only way in, so it may cache names and attributes for long. Reads are answered from a copy of
+//! the tree and are not recorded. An unsupported request never gets ENOSYS, which the kernel takes for "never ask
+//! again".
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +36,7 @@ const O_DIRECT: u32 = 0o40000;
 const O_DSYNC: u32 = 0o10000;
 const O_SYNC: u32 = 0o4010000;
 
-/// The tree of the moment; after a power cut the request fails.
+/// The tree at this moment; after a power cut the request fails.
 macro_rules! seen {
     ($self:ident, $reply:ident) => {
         match $self.calls.seen() {
@@ -50,11 +52,12 @@ impl Filesystem for Server {
         config
             .add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC)
             .map_err(|_| std::io::Error::other("this kernel's FUSE is too old"))?;
-        // Less to ask before each write; the tree clears set-id bits by itself.
+        // This saves requests before each write; the tree clears set-id bits by itself.
         let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         if self.looks.is_some() {
-            // What is read ahead was not looked at. Without the page cache between them, reads arrive as they are.
+            // Data that is read ahead was not looked at. Without the page cache between them, reads arrive as they
+            // are.
             let _ = config.set_max_readahead(1);
         }
         // On a live mount, a cut would wait for the kernel to drop the pages that it has cached.
@@ -325,7 +328,7 @@ impl Filesystem for Server {
         if let Some(special) = special(ino) {
             let how = match special.source() {
                 Some(_) => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NONSEEKABLE,
-                // The next state has other lines: what is cached of the last one goes.
+                // The next state has other lines: cached lines of the last one are dropped.
                 None => FopenFlags::empty(),
             };
             return reply.opened(FileHandle(0), how);
@@ -451,7 +454,7 @@ impl Filesystem for Server {
         };
         let done = self.calls.write(who, begin, op, data);
         if let (Some(looks), Ok(n)) = (&self.looks, &done) {
-            // Where an append goes is a matter of the size.
+            // The offset of an append depends on the size.
             match has(O_APPEND) {
                 true => looks.size(ino.0),
                 false => looks.wrote(ino.0, offset, *n as u64),

@@ -1,5 +1,5 @@
-//! The initial tree as a copy of a directory: names, kinds, content, modes, owners, times and hard links. Holes are not
-//! kept, nor are extended attributes.
+//! The initial tree as a copy of a directory: names, kinds, content, modes, owners, times and hard links. Holes and
+//! extended attributes are not kept.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -17,7 +17,7 @@ use crate::trace::{Change, Kind, Op, Outcome, Span, Wall, When, Who, WriteHow};
 
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Copies what is in `from` into the root.
+/// Copies the content of `from` into the root.
 pub(super) fn copy(from: &Path, calls: &Calls) -> Result<(), RecordError> {
     let mut copied = Copy {
         calls,
@@ -35,7 +35,7 @@ struct Copy<'a> {
     calls: &'a Calls,
     /// Inodes with several names, by device and number.
     links: HashMap<(u64, u64), Ino>,
-    /// What is being copied, for messages.
+    /// The path that is being copied, for messages.
     at: PathBuf,
 }
 

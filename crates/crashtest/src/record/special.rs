@@ -1,5 +1,6 @@
-//! The files that are not in the tree: standard output of the program, and the file that `steadfast crash ack` writes to; for a checker, the
-//! lines that must and that may be there. They have names in the root that no listing shows.
+//! The files that are not in the tree: standard output of the program, and the file that `steadfast crash ack` writes
+//! to; for a checker, the lines that must be there and those that may be. They have names in the root that no listing
+//! shows.
 
 use std::ffi::OsStr;
 use std::time::UNIX_EPOCH;
@@ -49,7 +50,7 @@ impl Special {
         }
     }
 
-    /// What is written to it acknowledges; files of lines are only read.
+    /// Writes to it acknowledge; files of lines are only read.
     pub(super) fn source(self) -> Option<AckSource> {
         match self {
             Special::Stdout => Some(AckSource::Stdout),
@@ -59,13 +60,13 @@ impl Special {
     }
 }
 
-/// Which of them an inode is.
+/// The special file of an inode.
 pub(super) fn special(ino: INodeNo) -> Option<Special> {
     let number = ino.0.checked_sub(FIRST)?;
     Special::ALL.get(usize::try_from(number).ok()?).copied()
 }
 
-/// Which of them a name means.
+/// The special file of a name.
 pub(super) fn special_name(parent: INodeNo, name: &OsStr) -> Option<Special> {
     let mut all = Special::ALL.into_iter();
     all.find(|special| parent == INodeNo::ROOT && name == special.name())

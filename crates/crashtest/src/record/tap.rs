@@ -1,15 +1,15 @@
-//! What stands between a program and the recorder's tree.
+//! The tap between a program and the recorder's tree.
 
 use crate::trace::{Call, Op};
 use steadfast_model::Tree;
 use steadfast_vfs::Errno;
 
-/// What a [`Tap`] says to a call before it is made.
+/// Answer of a [`Tap`] to a call before it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Admitted {
-    /// How many of its bytes are written.
+    /// Number of its bytes to write.
     pub(crate) bytes: usize,
-    /// Told again when the call was made.
+    /// Passed to [`Tap::done`] after the call.
     pub(crate) mark: Mark,
 }
 
@@ -23,8 +23,8 @@ pub(crate) enum Mark {
 
 /// Stands between the program and the tree.
 pub(crate) trait Tap: Send + Sync {
-    /// Before a call that changes something or syncs; it may take its time.
+    /// Called before a call that changes something or syncs; it may take its time.
     fn admit(&self, op: &Op, bytes: usize) -> Result<Admitted, Errno>;
-    /// After it, in the order of effect; `tree` is the new one.
+    /// Called after it, in the order of effect; `tree` is the new one.
     fn done(&self, call: &Call, bytes: &[u8], mark: Mark, tree: &Tree);
 }

@@ -4,7 +4,7 @@ use nix::sched::CloneFlags;
 use std::fs;
 use std::io;
 
-/// Moves this process into a user namespace in which it may mount, with its user and group as they are. For processes
+/// Moves this process into a user namespace in which it may mount, with the same user and group. For processes
 /// without other threads; does nothing for root.
 ///
 /// # Errors
@@ -13,7 +13,7 @@ pub fn enter_user_namespace() -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    // As the namespace that is left knows them.
+    // As the old namespace knows them.
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
     nix::sched::unshare(CloneFlags::CLONE_NEWUSER)?;

@@ -1,7 +1,8 @@
-//! A tree as a checker sees it, and what each look at it shows.
+//! A tree as a checker sees it, and the result of each look at it.
 //!
-//! Inodes have numbers that follow from the paths of the tree, not from the run that made it: a file that was renamed into its place looks
-//! like one that was always there. Two names of one file have the same number, the one of its first path.
+//! Inodes have numbers that follow from the paths of the tree, not from the run that made it: a file that was renamed
+//! into its place looks like one that was always there. Two names of one file have the same number, the one of its
+//! first path.
 
 use super::calls::Calls;
 use crate::effects::{Body, Disk, Ino, Node, ROOT};
@@ -16,14 +17,14 @@ use steadfast_vfs::FileKind;
 /// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// One thing that was looked at. Inodes are numbers of a [`View`].
+/// One look. Inodes are numbers of a [`View`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub(crate) enum Look {
     /// The lines that must be there.
     Acked,
     /// The lines that may be there.
     Issued,
-    /// What a name in a directory refers to, its kind, its owner and its permission bits.
+    /// The inode of a name in a directory, its kind, its owner and its permission bits.
     Name(Ino, Vec<u8>),
     /// The same, and the number of links.
     Attr(Ino),
@@ -81,7 +82,7 @@ pub(crate) struct View<'a> {
     dirs: HashMap<Ino, BTreeMap<&'a [u8], Ino>>,
     links: HashMap<Ino, u32>,
     files: HashMap<Ino, FileData>,
-    /// What looks have shown.
+    /// Results of looks so far.
     shown: Mutex<HashMap<Look, u128>>,
 }
 
@@ -155,12 +156,12 @@ impl<'a> View<'a> {
         self.disk
     }
 
-    /// What must be there.
+    /// The lines that must be there.
     pub(crate) fn acked(&self) -> &'a [String] {
         self.acked
     }
 
-    /// What may be there.
+    /// The lines that may be there.
     pub(crate) fn issued(&self) -> &'a [String] {
         self.issued
     }
@@ -219,7 +220,7 @@ impl<'a> View<'a> {
                 if let Some((number, node)) = number.and_then(|n| Some((*n, self.node(*n)?))) {
                     let sticky = self.node(*dir).is_some_and(|d| d.perm & 0o1000 != 0);
                     let linked = self.links.get(&number) != Some(&1);
-                    // Such a file goes as if it had not been there.
+                    // A rename over such a file acts as if the file had not been there.
                     if node.kind == FileKind::Directory || linked || sticky {
                         hash.u64(number);
                         owner(&mut hash, node);
@@ -340,7 +341,7 @@ impl<'a> View<'a> {
                 // One that this mount does not offer is not there, as in a directory that is laid out.
                 let _ = call(op, &[]);
             }
-            // What is written loses its set-id bits.
+            // A write clears set-id bits.
             if node.kind == FileKind::Regular && perm & 0o6000 != 0 {
                 let change = Change {
                     perm: Some(perm),

@@ -24,7 +24,7 @@ pub(super) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The calls of this thread, and of all that it starts from now on, are watched.
+/// Watches the calls of this thread, and of all that it starts from now on.
 pub(super) fn watch(mount: &Path, calls: &Arc<Calls>) -> io::Result<Watch> {
     let (stopped, stop) = io::pipe()?;
     let (give, take) = channel();

@@ -1,6 +1,8 @@
-//! Files that a power cut leaves other than the calls had made them, side by side: text by lines, everything else by bytes.
+//! Files that differ after a power cut from what the calls had made, side by side: text by lines, everything else by
+//! bytes.
 //!
-//! Invariant: what is shown is bounded ([`FILES_MAX`], [`ROWS_MAX`], [`LINE_MAX`]), and no row says that something is equal that is not.
+//! Invariant: the output is bounded ([`FILES_MAX`], [`ROWS_MAX`], [`LINE_MAX`]), and no row calls content equal that
+//! is not.
 
 use super::{FileReport, RowReport};
 use crate::effects::{Disk, Seen, readable};
@@ -8,24 +10,24 @@ use std::collections::BTreeSet;
 use steadfast_model::data::FileData;
 use steadfast_vfs::FileKind;
 
-/// Most files of one comparison.
+/// Maximum number of files of one comparison.
 const FILES_MAX: usize = 12;
-/// Most rows of one file.
+/// Maximum number of rows of one file.
 const ROWS_MAX: usize = 40;
 /// Largest content that is compared by lines.
 const TEXT_MAX: u64 = 64 << 10;
-/// Most lines, on either side, between the first and the last that differ, that are matched with one another.
+/// Maximum number of lines, on either side, from the first to the last difference, that are matched with one another.
 const MATCHED_MAX: usize = 300;
 /// Equal lines around those that differ.
 const AROUND: usize = 2;
-/// Most characters of a line.
+/// Maximum number of characters of a line.
 const LINE_MAX: usize = 200;
 /// Bytes of a row.
 const WIDTH: usize = 8;
 /// Bytes that are compared at a time.
 const PIECE: u64 = 4096;
 
-/// The files that differ, by path: as the calls had made them, and as they are found. And how many more there are.
+/// The files that differ, by path: as the calls had made them, and as they are found. Also the number of others.
 pub(super) fn differing(written: &Disk, found: &Disk) -> (Vec<FileReport>, usize) {
     let (before, after) = (written.observe(), found.observe());
     let paths: BTreeSet<&Vec<u8>> = before.keys().chain(after.keys()).collect();
@@ -71,7 +73,7 @@ fn file(path: &[u8], written: Option<&Seen>, found: Option<&Seen>) -> FileReport
     }
 }
 
-/// What an inode is, in a few words.
+/// An inode in a few words.
 fn what(seen: &Seen) -> String {
     let perm = seen.perm & 0o7777;
     match seen.kind {
@@ -115,7 +117,7 @@ fn row(a: Option<(usize, &str)>, b: Option<(usize, &str)>) -> RowReport {
 
 fn lines(text: &str) -> Vec<&str> {
     let mut all: Vec<&str> = text.split('\n').collect();
-    // Behind the last newline there is no line.
+    // After the last newline there is no line.
     all.pop_if(|last| last.is_empty());
     all
 }
@@ -164,7 +166,7 @@ fn by_lines(written: &str, found: &str) -> (Vec<RowReport>, bool, bool) {
     (rows, false, cut)
 }
 
-/// Which lines of two lists stand side by side: those of a longest common subsequence, the others in order.
+/// Pairs of lines of two lists that are side by side: those of a longest common subsequence, the others in order.
 fn matched(a: &[&str], b: &[&str]) -> Vec<(Option<usize>, Option<usize>)> {
     let mut pairs = Vec::new();
     if a.len() <= MATCHED_MAX && b.len() <= MATCHED_MAX {

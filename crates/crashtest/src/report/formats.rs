@@ -4,7 +4,7 @@ use super::{EffectReport, FindingReport, InsideReport, Place, Report, StepReport
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Text for XML: what XML 1.0 has no place for becomes U+FFFD.
+/// Text for XML: characters that XML 1.0 forbids become U+FFFD.
 fn xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -22,7 +22,7 @@ fn xml(text: &str) -> String {
     out
 }
 
-/// Why a model's test case fails: findings that count, and findings inside recoveries.
+/// Failures of a model's test case: findings that count, and findings inside recoveries.
 fn failures(report: &Report, model: &str) -> Vec<(String, String, String)> {
     let on = |f: &&FindingReport| !f.known && f.under.iter().any(|u| u.model == model);
     let findings = report.findings.iter().filter(on);
@@ -35,7 +35,7 @@ fn failures(report: &Report, model: &str) -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// What the report says of the run as a whole, apart from failures: syncs that can go, warnings, what was not seen.
+/// Remarks on the run as a whole, apart from failures: superfluous syncs, warnings, blind spots.
 fn remarks(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = report.recovery.iter().map(text::recoveries).collect();
     for s in &report.superfluous {
@@ -49,8 +49,8 @@ fn remarks(report: &Report) -> Vec<String> {
     lines
 }
 
-/// A test case for each model, which fails if there are findings that count. Each finding inside a recovery fails the model's test case,
-/// too.
+/// A test case for each model, which fails if there are findings that count. Each finding inside a recovery fails the
+/// model's test case, too.
 #[must_use]
 pub fn junit(report: &Report) -> String {
     let models = report.models.iter();
@@ -115,8 +115,8 @@ fn uri(path: &str) -> String {
     out
 }
 
-/// A result for each finding that counts, at the call that is lost; one for each finding inside a recovery, and a note for each sync
-/// that can go. Warnings and what was not seen are notifications of the run.
+/// A result for each finding that counts, at the call that is lost; one for each finding inside a recovery, and a
+/// note for each superfluous sync. Warnings and blind spots are notifications of the run.
 #[must_use]
 pub fn sarif(report: &Report) -> Value {
     let findings = report.findings.iter().filter(|f| !f.known);
@@ -155,7 +155,7 @@ pub fn sarif(report: &Report) -> Value {
     })
 }
 
-/// A place in the source, else the function or address that there is instead, with what happened there.
+/// A place in the source, or the function or address instead, with what happened there.
 fn location(place: &Place, text: &str) -> Value {
     match place.line {
         Some(line) => json!({
@@ -225,7 +225,7 @@ fn inside_result(f: &InsideReport) -> Value {
     result
 }
 
-/// A sync that can go under a model.
+/// A superfluous sync under a model.
 fn superfluous(model: &str, step: &StepReport) -> Value {
     let mut result = json!({
         "ruleId": "superfluous-sync",

@@ -1,6 +1,6 @@
-//! The report as one HTML file: nothing loaded from elsewhere, all text escaped, and a policy that permits its own script and style alone.
-//! Sections fold by mouse and keyboard (`details`); it is dark where the reader's system is, and fits 400 pixels. Its script shows a crash
-//! point to move (`timeline`); everything else is there without it.
+//! The report as one HTML file: nothing loaded from elsewhere, all text escaped, and a policy that permits only its
+//! own script and style. Sections fold by mouse and keyboard (`details`); it is dark if the reader's system is, and
+//! fits 400 pixels. Its script shows a crash point that can be moved (`timeline`); everything else works without it.
 
 use super::{
     EffectReport, FindingReport, InsideReport, RecoveryReport, RepairReport, Report,
@@ -10,7 +10,7 @@ use crate::effects::readable;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Most calls that the list of calls shows around what is to blame.
+/// Maximum number of calls that the list of calls shows around those to blame.
 const NEAR: usize = 3;
 
 /// A test says what these must be.
@@ -238,7 +238,7 @@ fn recovery(out: &mut String, r: &RecoveryReport) {
     }
 }
 
-/// Syncs that can go, by model.
+/// Superfluous syncs, by model.
 fn superfluous(out: &mut String, all: &[SuperfluousReport]) {
     if all.is_empty() {
         return;

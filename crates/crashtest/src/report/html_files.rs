@@ -1,4 +1,5 @@
-//! The parts of the page that show content: differing files side by side, and source lines. The script of the page builds the same.
+//! The parts of the page that show content: differing files side by side, and source lines. The script of the page
+//! builds the same.
 
 use super::html::esc;
 use super::{EffectReport, FileReport, Place, SourceReport};
@@ -56,7 +57,7 @@ fn file(out: &mut String, file: &FileReport) {
     out.push_str("</tbody></table>");
 }
 
-/// The files of a state that are other than the calls had made them.
+/// The files of a state that differ from what the calls had made.
 pub(super) fn files(out: &mut String, files: &[FileReport], more: usize) {
     if files.is_empty() {
         return;

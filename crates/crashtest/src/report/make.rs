@@ -17,12 +17,12 @@ use steadfast_model::Hasher128;
 /// Something that the recorder did not see.
 pub type BlindSpot = String;
 
-/// What is told beside the outcome.
+/// Input of a report beside the outcome.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// The workload.
     pub command: String,
-    /// What was not seen.
+    /// Blind spots of the recorder.
     pub blind: Vec<BlindSpot>,
     /// Other warnings.
     pub warnings: Vec<String>,
@@ -109,7 +109,7 @@ fn under(run: &Run, model: &Model, under: &Under) -> UnderReport {
     }
 }
 
-/// The files that a state has other than all calls up to its moment, and up to its last effect, had made them.
+/// The files of a state that differ from what all calls up to its moment, and up to its last effect, had made.
 fn differing(effects: &Effects, state: &State) -> (Vec<FileReport>, usize) {
     let last = state.bits.last().max(state.tear.map(|t| t.effect));
     let last = last
@@ -129,7 +129,7 @@ fn step_report(run: &Run, step: usize) -> Option<StepReport> {
     })
 }
 
-/// When each step is durable whatever is lost.
+/// For each step, the number of steps after which it is durable, whatever is lost.
 fn durable(run: &Run, models: &[Model], name: &str) -> Vec<Option<i64>> {
     let Some(model) = models.iter().find(|m| m.name == name) else {
         return Vec::new();
@@ -185,7 +185,7 @@ fn superfluous(run: &Run, models: &[Model], found: &Superfluous) -> SuperfluousR
     }
 }
 
-/// What stays the same from run to run: kind, message without numbers, and the kinds of calls to blame.
+/// A key that stays the same from run to run: kind, message without numbers, and the kinds of calls to blame.
 fn key(finding: &Finding, under: &[UnderReport]) -> String {
     let mut hash = Hasher128::new(71);
     hash.bytes(finding.kind.name().as_bytes())
@@ -208,7 +208,7 @@ pub fn make(run: &Run, models: &[Model], outcome: &Outcome, about: About) -> Rep
     let mut warnings = about.warnings;
     if !outcome.flaky.is_empty() {
         warnings.push(format!(
-            "the checker is flaky: of {} states that it judged twice it said two things, first '{}'",
+            "the checker is flaky: it gave two different verdicts on {} states, first '{}'",
             outcome.flaky.len(),
             outcome.flaky.first().map_or("", String::as_str)
         ));

@@ -1,4 +1,4 @@
-//! What is told of an exploration. A [`Report`] is all of it as a value, in JSON as `docs/crash-test.schema.json` has it;
+//! Reports of an exploration. A [`Report`] is all of it as a value, in JSON as in `docs/crash-test.schema.json`;
 //! text, JUnit, SARIF and HTML are made from it.
 
 mod files;
@@ -29,7 +29,7 @@ use steadfast_model::Hasher128;
 /// Version of the JSON form.
 pub const VERSION: u32 = 1;
 
-/// Everything.
+/// The whole report.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Version of this form.
@@ -44,21 +44,21 @@ pub struct Report {
     pub checks: usize,
     /// The models.
     pub models: Vec<ModelReport>,
-    /// What was found, worst first.
+    /// The findings, worst first.
     pub findings: Vec<FindingReport>,
     /// Power cuts inside recoveries, if they were asked for.
     #[serde(default)]
     pub recovery: Option<RecoveryReport>,
-    /// Syncs that can go, by model, if they were asked for.
+    /// Superfluous syncs, by model, if they were asked for.
     #[serde(default)]
     pub superfluous: Vec<SuperfluousReport>,
-    /// What was not seen.
+    /// Blind spots of the recorder.
     pub blind: Vec<String>,
-    /// Why the result is worth less: a flaky checker, a budget that ended.
+    /// Reasons to trust the result less: a flaky checker, a budget that ended.
     pub warnings: Vec<String>,
-    /// All states with one lost effect were judged.
+    /// Whether all states with one lost effect were judged.
     pub basic: bool,
-    /// A signal ended it.
+    /// Whether a signal ended it.
     pub interrupted: bool,
     /// The steps, for views of the whole run.
     pub steps: Vec<StepReport>,
@@ -67,7 +67,7 @@ pub struct Report {
     pub sources: Vec<SourceReport>,
 }
 
-/// Lines of a source around one that calls.
+/// Lines of a source around a line that calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceReport {
     /// The place, as reports write it: `FILE:LINE`.
@@ -80,27 +80,27 @@ pub struct SourceReport {
     pub lines: Vec<String>,
 }
 
-/// A file that a power cut leaves other than the calls had made it.
+/// A file that differs after a power cut from what the calls had made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileReport {
     /// Its path.
     pub path: String,
-    /// What the calls had made of it: size or target, and mode. Nothing if there was no such file.
+    /// The file as the calls had made it: size or target, and mode. None if there was no such file.
     pub written: Option<String>,
-    /// What is found after the cut.
+    /// The file as it is found after the cut.
     pub found: Option<String>,
-    /// The rows are bytes in hexadecimal, at offsets; else lines, with their numbers.
+    /// Whether the rows are bytes in hexadecimal, at offsets; else lines, with their numbers.
     pub bytes: bool,
     /// Both contents side by side, where they differ.
     pub rows: Vec<RowReport>,
-    /// There are more rows.
+    /// Whether there are more rows.
     pub cut: bool,
 }
 
 /// Content of a file before and after a power cut.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RowReport {
-    /// Both are the same.
+    /// Whether both are the same.
     pub same: bool,
     /// Number or offset, and content, as the calls had made it.
     pub written: Option<(u64, String)>,
@@ -108,14 +108,14 @@ pub struct RowReport {
     pub found: Option<(u64, String)>,
 }
 
-/// What a power cut can take at a point of the run.
+/// Losses of a power cut at a point of the run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PointReport {
-    /// Steps before it.
+    /// Number of steps before it.
     pub after: usize,
-    /// Files that are other than the calls had made them, if nothing survives but what must.
+    /// Files that differ from what the calls had made, if only what must survive survives.
     pub files: Vec<FileReport>,
-    /// So many more.
+    /// Number of other such files.
     pub more: usize,
 }
 
@@ -124,11 +124,11 @@ pub struct PointReport {
 pub struct StepReport {
     /// Its number in the trace.
     pub number: u64,
-    /// What it did.
+    /// Text of the call.
     pub text: String,
     /// File and line of its caller.
     pub location: Option<Place>,
-    /// The thread that made it; 0: unknown.
+    /// Thread of the call; 0: unknown.
     #[serde(default)]
     pub thread: u32,
 }
@@ -162,27 +162,28 @@ impl Place {
     }
 }
 
-/// What one model gave.
+/// Result of one model.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ModelReport {
     /// Its name.
     pub name: String,
     /// How far it is calibrated.
     pub calibration: String,
-    /// Different trees.
+    /// Number of different trees.
     pub trees: usize,
-    /// Of which so many were judged.
+    /// Number of judged trees.
     pub judged: usize,
-    /// Of which so many are broken.
+    /// Number of broken trees.
     pub broken: usize,
-    /// And so many have no verdict.
+    /// Number of trees without a verdict.
     pub no_verdict: usize,
-    /// How the states came about.
+    /// The ways in which the states came about.
     pub ways: Vec<WayReport>,
-    /// For each step of the run: after how many steps it is durable whatever is lost, -1 if it never is, nothing if it changes nothing.
+    /// For each step of the run: the number of steps after which it is durable, whatever is lost; -1 if it never is,
+    /// None if it changes nothing.
     #[serde(default)]
     pub durable: Vec<Option<i64>>,
-    /// What a power cut can take, point by point, for pages ([`Report::add_points`]).
+    /// Losses of a power cut, point by point, for pages ([`Report::add_points`]).
     #[serde(skip)]
     pub points: Vec<PointReport>,
 }
@@ -190,13 +191,13 @@ pub struct ModelReport {
 /// States of one way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WayReport {
-    /// What it is.
+    /// Name of the way.
     pub way: String,
-    /// Sets of effects that were formed.
+    /// Number of sets of effects that were formed.
     pub formed: usize,
-    /// Trees that no earlier way gave.
+    /// Number of trees that no earlier way gave.
     pub trees: usize,
-    /// Nothing was left out.
+    /// Whether nothing was left out.
     pub exhaustive: bool,
 }
 
@@ -205,15 +206,15 @@ pub struct WayReport {
 pub struct FindingReport {
     /// `V1`, `V2`, …
     pub id: String,
-    /// The same for the same finding in other runs: a hash of kind, first line and the calls to blame.
+    /// A key, the same for the same finding in other runs: a hash of kind, first line and the calls to blame.
     pub key: String,
     /// `broken` or `acknowledged and lost`.
     pub kind: String,
-    /// The first line of what the checker said.
+    /// The first line of the checker's output.
     pub line: String,
-    /// All that it said.
+    /// The whole output.
     pub output: String,
-    /// It is in the baseline.
+    /// Whether it is in the baseline.
     pub known: bool,
     /// By model.
     pub under: Vec<UnderReport>,
@@ -236,31 +237,31 @@ pub struct UnderReport {
     pub torn: Option<EffectReport>,
     /// The acknowledgement that does not hold.
     pub acknowledged: Option<String>,
-    /// A plain prefix is enough.
+    /// Whether a plain prefix is enough.
     pub prefix: bool,
-    /// What helps.
+    /// The repair.
     pub repair: RepairReport,
     /// The state.
     pub state: StateReport,
-    /// The files of the state that are other than the calls had made them.
+    /// The files of the state that differ from what the calls had made.
     #[serde(default)]
     pub files: Vec<FileReport>,
-    /// So many more such files.
+    /// Number of other such files.
     #[serde(default)]
     pub more_files: usize,
-    /// What the real file system showed, if that was asked for.
+    /// Result on the real file system, if that was asked for.
     #[serde(default)]
     pub confirmation: Option<ConfirmationReport>,
 }
 
-/// A finding looked for on the real file system.
+/// Search for a finding on the real file system.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ConfirmationReport {
-    /// Power cuts.
+    /// Number of power cuts.
     pub cuts: usize,
-    /// Cuts that showed it.
+    /// Number of cuts that showed it.
     pub shown: usize,
-    /// In a line.
+    /// The result in a line.
     pub line: String,
 }
 
@@ -277,13 +278,13 @@ impl From<&Confirmation> for ConfirmationReport {
 /// Power cuts inside recoveries.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RecoveryReport {
-    /// States whose recovery was recorded.
+    /// Number of states whose recovery was recorded.
     pub recorded: usize,
-    /// Recoveries among them that change something.
+    /// Number of recoveries among them that change something.
     pub writing: usize,
-    /// Trees inside them that were judged.
+    /// Number of judged trees inside them.
     pub judged: usize,
-    /// What was found.
+    /// The findings.
     pub findings: Vec<InsideReport>,
 }
 
@@ -294,9 +295,9 @@ pub struct InsideReport {
     pub model: String,
     /// `broken` or `acknowledged and lost`.
     pub kind: String,
-    /// The first line of what the checker said.
+    /// The first line of the checker's output.
     pub line: String,
-    /// All that it said.
+    /// The whole output.
     pub output: String,
     /// Broken states.
     pub broken: usize,
@@ -322,12 +323,12 @@ impl InsideReport {
     }
 }
 
-/// Syncs that can go.
+/// Superfluous syncs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SuperfluousReport {
     /// The model.
     pub model: String,
-    /// They can go all at once.
+    /// The syncs; all of them can go at once.
     pub syncs: Vec<StepReport>,
     /// Syncs of the run.
     pub of: usize,
@@ -342,37 +343,37 @@ pub struct EffectReport {
     pub call: u64,
     /// `data`, `size`, `entry`, …
     pub class: String,
-    /// What the call did.
+    /// Text of the call.
     pub text: String,
-    /// Where it came from.
+    /// Place that it came from.
     pub location: Option<Place>,
     /// Bytes of the file, if it is a part of a write.
     pub bytes: Option<(u64, u64)>,
 }
 
-/// What helps.
+/// Result of the repair.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub enum RepairReport {
-    /// It was not asked for.
+    /// No repair was asked for.
     NotTried,
     /// No sync helps: a prefix is broken.
     NoSyncHelps,
-    /// Nothing is broken with these.
+    /// Nothing is broken with these syncs.
     Found {
-        /// What to insert.
+        /// The syncs to insert.
         syncs: Vec<SyncReport>,
         /// Broken states before.
         broken_before: usize,
         /// States with the syncs, none broken.
         states_after: usize,
     },
-    /// None of those tried is enough.
+    /// No tried set is enough.
     NotFound {
         /// Sets of syncs that were tried.
         tried: usize,
     },
-    /// The budget ended before.
+    /// The budget ended first.
     OutOfTime,
 }
 
@@ -381,7 +382,7 @@ pub enum RepairReport {
 pub struct SyncReport {
     /// `fsync` or `fdatasync`.
     pub call: String,
-    /// Of what.
+    /// File or directory to sync.
     pub of: String,
     /// Before this call.
     pub before: EffectReport,
@@ -403,7 +404,7 @@ pub struct StateReport {
 }
 
 impl StateReport {
-    /// A state as it is kept in reports.
+    /// A state for a report.
     #[must_use]
     pub fn new(state: &State, effects: &Effects) -> StateReport {
         let mut durable: Vec<(usize, usize)> = Vec::new();
@@ -422,7 +423,7 @@ impl StateReport {
         }
     }
 
-    /// The state again.
+    /// The state of this report.
     ///
     /// # Errors
     /// If it does not fit these effects.
@@ -466,7 +467,7 @@ impl Report {
         })
     }
 
-    /// Whether something counts: a finding ([`Report::counted`]), or one inside a recovery.
+    /// Whether anything counts: a finding ([`Report::counted`]), or one inside a recovery.
     #[must_use]
     pub fn fails(&self, fail_on: &[String]) -> bool {
         let inside = self.recovery.iter().flat_map(|r| &r.findings);
@@ -474,7 +475,7 @@ impl Report {
         self.counted(fail_on).next().is_some() || inside.into_iter().any(on)
     }
 
-    /// Marks what another report has, too.
+    /// Marks findings that another report has, too.
     pub fn forgive(&mut self, baseline: &Report) {
         for finding in &mut self.findings {
             finding.known = baseline.findings.iter().any(|b| b.key == finding.key);

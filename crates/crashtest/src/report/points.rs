@@ -1,5 +1,5 @@
-//! What a power cut can take at each point of the run: files as the calls had made them, and as they are if nothing survives but what
-//! must. For the page, where the crash point is moved.
+//! Losses of a power cut at each point of the run: files as the calls had made them, and as they are if only what
+//! must survive survives. For the page, where the crash point can be moved.
 
 use super::{PointReport, Report, files};
 use crate::effects::{Bits, Effects, Run};
@@ -7,15 +7,15 @@ use crate::models::Model;
 use crate::states::Former;
 use std::sync::Arc;
 
-/// Most points of one model: with more calls, some are passed over.
+/// Maximum number of points of one model: with more calls, some are left out.
 const POINTS_MAX: usize = 300;
-/// Most inodes that are compared at all points of one model together.
+/// Maximum number of inodes that are compared at all points of one model together.
 const INODES_MAX: usize = 300_000;
-/// Most rows of all points of one model together.
+/// Maximum number of rows of all points of one model together.
 const ROWS_MAX: usize = 6000;
 
 impl Report {
-    /// Adds to each model what a power cut can take at each point of the run.
+    /// Adds to each model the losses of a power cut at each point of the run.
     pub fn add_points(&mut self, run: &Run, models: &[Model]) {
         for report in &mut self.models {
             if let Some(model) = models.iter().find(|m| m.name == report.name) {
@@ -25,7 +25,7 @@ impl Report {
     }
 }
 
-/// The points at which it is another than before, growing.
+/// The points at which the losses change, in ascending order.
 fn points(run: &Run, model: &Model) -> Vec<PointReport> {
     let effects = Effects::new(run, model);
     let former = Former::new(&effects);

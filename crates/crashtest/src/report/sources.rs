@@ -1,4 +1,4 @@
-//! Source lines of the calls, where the sources are there.
+//! Source lines of the calls, if the sources are there.
 
 use super::{Place, Report, SourceReport};
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,13 +6,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Most places that are shown: those of findings first.
+/// Maximum number of places that are shown: those of findings first.
 const PLACES_MAX: usize = 400;
 /// Lines before the one that calls, and after it.
 const AROUND: u32 = 3;
 /// Largest source file that is read.
 const FILE_MAX: u64 = 4 << 20;
-/// Most characters of a line.
+/// Maximum number of characters of a line.
 const LINE_MAX: usize = 200;
 
 impl Report {
@@ -45,7 +45,7 @@ impl Report {
 
 fn read(path: &str) -> Option<Vec<String>> {
     let path = Path::new(path);
-    // A pipe or a device that a name in debug information means is not opened.
+    // A pipe or a device that debug information names is not opened.
     let about = std::fs::metadata(path).ok()?;
     if !about.is_file() || about.len() > FILE_MAX {
         return None;
@@ -60,7 +60,7 @@ fn excerpt(place: &Place, line: u32, lines: &[String]) -> Option<SourceReport> {
     let first = line.saturating_sub(AROUND).max(1);
     let from = usize::try_from(first).ok()?.checked_sub(1)?;
     let at = usize::try_from(line).ok()?.checked_sub(1)?;
-    // A file that is shorter is another one than the program was made of.
+    // A file that is shorter is not the source of the program.
     lines.get(at)?;
     let until = (at + AROUND as usize + 1).min(lines.len());
     let shown = lines.get(from..until)?.iter();

@@ -137,7 +137,7 @@ fn report() -> Report {
     }
 }
 
-/// What each form must have of the report above: of the recovery, of the syncs, of the confirmation, of what was not seen.
+/// Parts of the report above that each form must have: the recovery, the syncs, the confirmation, the blind spots.
 const TOLD: [&str; 5] = [
     "lost after a recovery",
     "unlink log",
@@ -187,7 +187,7 @@ fn a_test_case_fails_for_a_finding_inside_a_recovery() {
     assert!(case("posix", &text).contains("type=\"acknowledged and lost\""));
     assert!(!case("ext4", &text).contains("lost after a recovery"));
     assert!(!case("sync", &text).contains("<failure"), "{text}");
-    // What can go fails nothing.
+    // Superfluous syncs fail nothing.
     report.findings.clear();
     report.recovery = None;
     assert!(junit(&report).contains("failures=\"0\""));

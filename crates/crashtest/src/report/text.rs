@@ -6,9 +6,9 @@ use super::{
 };
 use crate::effects::readable;
 
-/// Most lines.
+/// Maximum number of lines.
 const LINES_MAX: usize = 40;
-/// Longest line of a checker's that is shown.
+/// Longest line of a checker that is shown.
 const SHOWN_MAX: usize = 100;
 
 fn counted(n: usize, what: &str) -> String {
@@ -149,7 +149,7 @@ fn inside(f: &InsideReport, lost_max: usize) -> Vec<String> {
     lines
 }
 
-/// How many syncs can go under one model.
+/// Number of superfluous syncs under one model.
 pub(super) fn superfluous_count(s: &SuperfluousReport) -> String {
     let tried = match s.tried == s.of {
         true => String::new(),
@@ -163,7 +163,7 @@ pub(super) fn superfluous_count(s: &SuperfluousReport) -> String {
     )
 }
 
-/// Syncs that can go, under one model.
+/// Superfluous syncs, under one model.
 fn superfluous(s: &SuperfluousReport) -> String {
     const SHOWN: usize = 3;
     let mut line = superfluous_count(s);
@@ -178,7 +178,7 @@ fn superfluous(s: &SuperfluousReport) -> String {
     line
 }
 
-/// What cuts inside recoveries came to.
+/// Summary of cuts inside recoveries.
 pub(super) fn recoveries(r: &RecoveryReport) -> String {
     format!(
         "recoveries: {} of {} change something; {} inside them, {} broken for {}",
@@ -248,7 +248,7 @@ pub fn text(report: &Report) -> String {
     for (i, f) in report.findings.iter().enumerate() {
         let next = finding(f);
         let left = report.findings.len() - i;
-        // A line is kept to say what is not shown.
+        // One line is kept for the number of findings that are not shown.
         if lines.len() + next.len() + usize::from(left > 1) > room {
             lines.push(format!("{left} more findings: see --json or --html"));
             break;

@@ -1,4 +1,4 @@
-//! The run for the script of the page (`page.js`): its calls, from when on each is durable, and the findings.
+//! The run for the script of the page (`page.js`): its calls, the point from which each is durable, and the findings.
 
 use super::{EffectReport, FileReport, Place, PointReport, Report};
 use crate::effects::readable;
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 /// The part of the page that shows it, hidden without the script.
 const SECTION: &str = "<section id=\"timeline\" hidden><h2>Crash point</h2><div class=\"fields\"><label>Model <select id=\"model\"></select></label> <label>Finding <select id=\"show\"></select></label></div><label for=\"point\">The power goes after this many calls</label><input type=\"range\" id=\"point\" min=\"0\" value=\"0\"><canvas id=\"lanes\" role=\"img\" aria-label=\"Calls by thread\"></canvas><p id=\"said\" role=\"status\"></p><p><span class=\"durable\">● durable</span> <span class=\"pending\">◌ may be lost</span> <span class=\"lost\">○ lost in the finding</span> <span class=\"torn\">◐ torn in it</span> <span class=\"after\">· not done yet</span></p><div id=\"calls\" tabindex=\"0\" role=\"group\" aria-label=\"Calls\"></div><div id=\"source\"></div><h3 id=\"taken\"></h3><div id=\"files\"></div></section>";
 
-/// A file that differs: path, both sides in words, whether its rows are bytes, whether there are more; a row: both sides, or the one that is
-/// the same on both.
+/// A file that differs: path, both sides in words, whether its rows are bytes, whether there are more; a row: both
+/// sides, or the one that is the same on both.
 fn file(f: &FileReport) -> Value {
     let rows = f.rows.iter();
     let rows = rows.map(|r| match r.same {

@@ -1,15 +1,15 @@
-//! The states that a power cut may leave, in the order of telling: prefixes; one effect lost; one early; pairs lost;
-//! one write torn; then samples, by a seed.
+//! The states that a power cut may leave, in the order of reports: prefixes; one effect lost; one early; pairs lost;
+//! one write torn; then random samples, by a seed.
 //!
-//! A tree is kept once, with the simplest way to it, and with the latest moment at which it can arise: that demands
-//! the most. What was enumerated in full, and what was sampled, is said in [`States::coverage`].
+//! A tree is kept once, with the simplest way to it, and with the latest moment at which it can arise: that moment
+//! demands the most. [`States::coverage`] says what was enumerated in full, and what was sampled.
 
 use crate::effects::{Bits, Change, Disk, Effects};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// How a state came about.
+/// Way in which a state came about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub enum Way {
     /// The first calls, all of them.
@@ -22,12 +22,12 @@ pub enum Way {
     Pair,
     /// A part of one write.
     Torn,
-    /// By chance.
+    /// At random.
     Sample,
 }
 
 impl Way {
-    /// All, in the order of telling.
+    /// All, in the order of reports.
     pub const ALL: [Way; 6] = [
         Way::Prefix,
         Way::Lost,
@@ -37,7 +37,7 @@ impl Way {
         Way::Sample,
     ];
 
-    /// What reports call it.
+    /// Its name in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,18 +56,18 @@ impl Way {
 pub struct Tear {
     /// The effect.
     pub effect: usize,
-    /// The first byte of its part that is there, and the first after it that is not.
+    /// The first byte that is there, and the first after it that is not.
     pub kept: (u64, u64),
 }
 
 /// One state.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// How it came about.
+    /// Its way.
     pub way: Way,
     /// The durable effects.
     pub bits: Bits,
-    /// And a part of one more.
+    /// A durable part of one more effect.
     pub tear: Option<Tear>,
     /// Hash of the tree.
     pub digest: u128,
@@ -75,14 +75,14 @@ pub struct State {
     pub moments: (usize, usize),
 }
 
-/// How far to go.
+/// Limits of an enumeration.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most states of one way.
+    /// Maximum number of states of one way.
     pub each_max: usize,
-    /// Random states.
+    /// Number of random states.
     pub samples: usize,
-    /// Seed of what is random.
+    /// Seed of random choices.
     pub seed: u64,
 }
 
@@ -96,23 +96,23 @@ impl Default for Limits {
     }
 }
 
-/// How much of one way was enumerated.
+/// Coverage of one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Sets of effects that were formed.
+    /// Number of sets of effects that were formed.
     pub formed: usize,
-    /// Trees that no earlier way gave.
+    /// Number of trees that no earlier way gave.
     pub trees: usize,
-    /// Nothing of this way was left out.
+    /// Whether nothing of this way was left out.
     pub whole: bool,
 }
 
 /// The states of a run under a model.
 #[derive(Debug)]
 pub struct States {
-    /// Different trees, in the order of telling.
+    /// Different trees, in the order of reports.
     pub all: Vec<State>,
-    /// How much of each way was enumerated.
+    /// Coverage of each way.
     pub coverage: Vec<(Way, Coverage)>,
 }
 
@@ -266,7 +266,7 @@ impl Collector<'_> {
         let digest = self.former.disk(&bits, tear).digest();
         if let Some(known) = self.trees.get(&digest) {
             let known = &mut self.states[*known];
-            // The latest moment demands the most; the way to it is told with it.
+            // The latest moment demands the most; it is kept with the way to it.
             if known.moments.1 < moments.1 {
                 known.moments.1 = moments.1;
                 (known.bits, known.tear) = (bits, tear);
@@ -286,12 +286,12 @@ impl Collector<'_> {
         });
     }
 
-    /// A prefix without these effects and what builds on them; what syncs put out beyond the order stays.
+    /// A prefix without these effects and what builds on them; effects that syncs write ahead of the order stay.
     fn without(&self, steps: usize, lost: &[usize]) -> Option<Bits> {
         let mut bits = self.effects.prefix(steps);
         let count = self.effects.upto[steps];
         let demanded = &self.effects.demanded[steps.saturating_sub(1)];
-        // A sync in flight has put out all that it names, or nothing: its log becomes valid at once.
+        // A sync in flight has written all that it names, or nothing: its log becomes valid at once.
         let named = &self.effects.demanded[steps];
         let named = match lost.iter().any(|e| named.get(*e)) {
             true => demanded,
@@ -319,8 +319,8 @@ impl Collector<'_> {
     }
 }
 
-/// Prefix lengths after which an effect that begins at `from` may still be lost: those where the prefix changes, or what
-/// syncs put out beyond the order.
+/// Prefix lengths after which an effect that begins at `from` may still be lost: those where the prefix changes, or
+/// the effects that syncs write ahead of the order.
 fn lengths(effects: &Effects, jumps: bool, from: usize, lost: usize) -> Vec<usize> {
     let synced = |t: usize| jumps && !Arc::ptr_eq(&effects.demanded[t], &effects.demanded[t - 1]);
     let all = from + 1..=effects.steps();
@@ -329,7 +329,7 @@ fn lengths(effects: &Effects, jumps: bool, from: usize, lost: usize) -> Vec<usiz
         .collect()
 }
 
-/// At most `max` of them, the first half from the beginning, the others evenly.
+/// At most `max` of them, the first half from the beginning, the others evenly spread.
 fn thin(all: Vec<usize>, max: usize) -> (Vec<usize>, bool) {
     if all.len() <= max {
         return (all, true);

@@ -1,4 +1,4 @@
-//! One recorded call: who made it, when, what it was, what came of it.
+//! One recorded call: its caller, its time, its operation and its outcome.
 
 use serde::{Deserialize, Serialize};
 use steadfast_vfs::{
@@ -31,7 +31,7 @@ pub struct Wall {
 }
 
 impl Wall {
-    /// This point in time and so many nanoseconds.
+    /// This point in time plus `moment` nanoseconds.
     #[must_use]
     pub fn after(self, moment: Moment) -> Time {
         let nanos = u64::from(self.nanos) + moment % 1_000_000_000;
@@ -79,21 +79,21 @@ pub struct Who {
 pub struct Call {
     /// Place in the order of effect: the first call of the file, setup included, is 0.
     pub number: u64,
-    /// Who called.
+    /// The caller.
     pub who: Who,
     /// When the call arrived. Every call with a smaller `end` took effect before it.
     pub begin: Moment,
-    /// When its effect was there; the return to the caller comes after it. Not smaller than that of the call before.
+    /// Moment of its effect; the return to the caller comes later. Not smaller than that of the call before.
     pub end: Moment,
-    /// What was asked for.
+    /// The operation.
     pub op: Op,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// From where in the program, if stacks were taken.
+    /// Place in the program that it comes from, if stacks were taken.
     pub stack: Option<StackId>,
 }
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 pub enum Outcome {
     /// It was done.
@@ -121,7 +121,7 @@ impl Outcome {
     }
 }
 
-/// What an inode is.
+/// Kind of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -134,7 +134,7 @@ pub enum Kind {
     Socket,
 }
 
-/// How a write came about.
+/// Kind of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
 pub struct WriteHow {
     /// The file is open with `O_APPEND`; the offset is where the bytes went.
@@ -149,7 +149,7 @@ pub struct WriteHow {
     pub sync: bool,
 }
 
-/// How to rename.
+/// Mode of a rename.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Rename {
@@ -171,7 +171,7 @@ pub enum Alloc {
     ZeroRangeKeepSize,
 }
 
-/// How to set an extended attribute.
+/// Mode of setting an extended attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum XattrHow {
@@ -201,7 +201,7 @@ pub struct Change {
     pub mtime: Option<When>,
 }
 
-/// Where an acknowledgement came from.
+/// Source of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 pub enum AckSource {
     /// A line of standard output.
@@ -210,7 +210,7 @@ pub enum AckSource {
     Command,
 }
 
-/// What was asked for. Inode numbers are those of the tree that a replay gives ([`super::replay`]); names are any bytes.
+/// An operation. Inode numbers are those of the tree that a replay gives ([`super::replay`]); names are any bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -248,13 +248,13 @@ pub enum Op {
     Unlink {
         parent: Ino,
         name: Vec<u8>,
-        /// What the name named, if it was there.
+        /// The inode of the name, if there was one.
         ino: Option<Ino>,
     },
     Rmdir {
         parent: Ino,
         name: Vec<u8>,
-        /// What the name named, if it was there.
+        /// The inode of the name, if there was one.
         ino: Option<Ino>,
     },
     Rename {
@@ -263,9 +263,9 @@ pub enum Op {
         new_parent: Ino,
         new_name: Vec<u8>,
         mode: Rename,
-        /// What is renamed, if it was there.
+        /// The inode that is renamed, if there was one.
         ino: Option<Ino>,
-        /// What the new name named before.
+        /// The former inode of the new name.
         replaced: Option<Ino>,
     },
     /// Opened; `truncate` means that the content was cut to nothing, in the same operation.
@@ -279,7 +279,7 @@ pub enum Op {
     Close {
         ino: Ino,
     },
-    /// The last descriptor of one `open` has gone.
+    /// The last descriptor of one `open` was closed.
     Release {
         ino: Ino,
     },
@@ -334,7 +334,7 @@ pub enum Op {
         /// The flags of `sync_file_range`.
         flags: u32,
     },
-    /// The program says that something is done: what it says must survive from here on.
+    /// An acknowledgement of the program: its text must survive from here on.
     Ack {
         source: AckSource,
         text: Vec<u8>,
@@ -416,7 +416,7 @@ impl From<Kind> for FileKind {
 }
 
 impl Kind {
-    /// What to ask the tree for.
+    /// The new inode for the tree.
     #[must_use]
     pub fn node(self, perm: u16, rdev: u32) -> NewNode {
         NewNode {

@@ -10,8 +10,8 @@
 //! (8 bytes), and the content: raw bytes for data, else the value in postcard form. The header comes first, then data
 //! before the call that refers to it, a mark between setup and run, and the end.
 //!
-//! A file that stops anywhere reads as the frames that are whole, and says where it was cut. A frame whose checksum is
-//! wrong is damage: the file is refused. Enums of [`super::call`] grow at their end; anything else is a new version.
+//! A truncated file reads as its whole frames, and says where it was cut. A frame whose checksum is wrong is damage:
+//! the file is refused. Enums of [`super::call`] grow at their end; anything else is a new version.
 
 use super::call::{Call, Moment, Op, Outcome, Span, StackId, Wall, Who};
 use super::replay;
@@ -32,7 +32,7 @@ pub const VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"SFTRACE\n";
 const PREFIX_BYTES: u64 = 12;
 const FRAME_HEAD_BYTES: u64 = 13;
-/// Most bytes of one frame's content: a write of the largest request and more.
+/// Maximum number of bytes of one frame's content: a write of the largest request and more.
 const FRAME_BYTES_MAX: u64 = 64 << 20;
 
 const HEADER: u8 = 1;
@@ -51,14 +51,14 @@ pub struct Root {
     pub gid: u32,
 }
 
-/// What was recorded, when and by whom.
+/// Subject, time and recorder of a recording.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Header {
     /// The command, word by word.
     pub command: Vec<Vec<u8>>,
     /// The command that made the initial tree.
     pub setup: Option<Vec<u8>>,
-    /// Where the program saw the tree.
+    /// Path at which the program saw the tree.
     pub mount: Vec<u8>,
     /// When the recording began.
     pub started: Wall,
@@ -73,11 +73,11 @@ pub struct Header {
 /// The mark between setup and run: all before it is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Begin {
-    /// When.
+    /// The moment.
     pub at: Moment,
 }
 
-/// What a recorder cannot see, or did not, counted.
+/// Counts of what a recorder cannot see, or did not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct BlindSpots {
     /// Whether `sync`, `syncfs` and `sync_file_range` were watched. If not, there may have been some.
@@ -94,14 +94,14 @@ pub struct BlindSpots {
     pub unfinished_line: u64,
 }
 
-/// How the program ended.
+/// End of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ended {
     /// It exited with this code.
     Exited(i32),
     /// This signal ended it.
     Signalled(i32),
-    /// It was ended when its time was over.
+    /// It was ended at its time limit.
     TimeLimit,
     /// The recording was interrupted.
     Interrupted,
@@ -110,13 +110,13 @@ pub enum Ended {
 /// The end of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct End {
-    /// When.
+    /// The moment.
     pub at: Moment,
-    /// How the program ended.
+    /// End of the program.
     pub how: Ended,
-    /// Processes that were still there when the program had ended, and were ended.
+    /// Processes that were still there when the program had ended, and were killed.
     pub left_over: u32,
-    /// What was not seen.
+    /// The blind spots.
     pub blind: BlindSpots,
 }
 
@@ -133,21 +133,21 @@ pub struct Frame {
     pub line: Option<(String, u32)>,
 }
 
-/// Where in the program a call came from: the innermost frame first.
+/// Place in the program that a call came from: the innermost frame first.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default, Serialize, Deserialize)]
 pub struct Stack {
     /// The frames.
     pub frames: Vec<Frame>,
 }
 
-/// Where a trace file stops before its end.
+/// Position at which a trace file stops before its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cut {
     /// Bytes of the file that are whole.
     pub bytes: u64,
 }
 
-/// Why a trace cannot be written or read.
+/// Error in writing or reading a trace.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum TraceError {
@@ -176,7 +176,7 @@ pub enum TraceError {
 pub struct Trace {
     path: PathBuf,
     file: File,
-    /// What was recorded.
+    /// Description of the recording.
     pub header: Header,
     /// Calls that made the initial tree: all durable.
     pub setup: Vec<Call>,
@@ -186,7 +186,7 @@ pub struct Trace {
     pub stacks: Vec<Stack>,
     /// The end, if the recording came to it.
     pub end: Option<End>,
-    /// Where the file stops, if it has no end.
+    /// Position at which the file stops, if it has no end.
     pub cut: Option<Cut>,
 }
 
@@ -327,7 +327,7 @@ impl TraceWriter {
         self.value(BEGIN, &begin)
     }
 
-    /// When the last call took effect.
+    /// Moment at which the last call took effect.
     #[must_use]
     pub fn last(&self) -> Moment {
         self.last
@@ -355,12 +355,12 @@ impl TraceWriter {
         self.out.finish().map_err(|e| self.wrong(e))
     }
 
-    /// The file, if what is written to it can be read again.
+    /// The file, if it can be read while it is written.
     pub(crate) fn spool(&self) -> Option<Arc<Spool>> {
         self.out.is_readable().then(|| Arc::clone(&self.out))
     }
 
-    /// Where [`TraceWriter::data`] would store bytes now.
+    /// Position at which [`TraceWriter::data`] would store bytes now.
     pub(crate) fn next_data(&self) -> u64 {
         self.at + FRAME_HEAD_BYTES
     }
@@ -389,7 +389,7 @@ impl Frames<'_> {
         }
     }
 
-    /// The next frame: its kind, the position of its content, and the content. Nothing if no whole one is left.
+    /// The next frame: its kind, the position of its content, and the content. None if no whole one is left.
     fn next(&mut self) -> Result<Option<(u8, u64, Vec<u8>)>, TraceError> {
         let io = |source| TraceError::Io {
             path: self.path.to_owned(),
@@ -585,7 +585,7 @@ fn read_frames(mut frames: Frames<'_>) -> Result<ReadFrames, TraceError> {
     Ok(read)
 }
 
-/// What a call says that cannot be.
+/// A contradiction in a call, if there is one.
 fn wrong_with(call: &Call, read: &ReadFrames, data: &[Span]) -> Option<&'static str> {
     if call.number != read.calls.len() as u64 {
         return Some("its number is out of order");

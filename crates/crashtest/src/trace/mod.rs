@@ -1,12 +1,12 @@
 //! A recorded run: the calls of a program on a file system, in the order of effect.
 //!
-//! - [`call`]: what one call is;
+//! - [`call`]: one call;
 //! - [`file`](mod@file): the file format, written while the program runs and read as a whole;
 //! - [`replay`]: calls applied to a tree of the model;
 //! - `spool`: the file while it is written, to be read at the same time;
 //! - [`text`]: a line for each call.
 //!
-//! Invariant: [`replay::apply`] is the only way in which a call changes a tree. The recorder serves the program by it, so
+//! Invariant: only [`replay::apply`] lets a call change a tree. The recorder serves the program by it, so
 //! a replay of the same calls from an empty tree gives the same tree, with the same inode numbers.
 
 pub mod call;

@@ -19,7 +19,8 @@ pub fn caller(who: &Who) -> Caller {
     }
 }
 
-/// Applies `op` to `tree`; `bytes` are those of a write, and nothing for other calls. If they are `kept` elsewhere, the tree refers to them.
+/// Applies `op` to `tree`; `bytes` are those of a write, and nothing for other calls. If they are `kept` elsewhere,
+/// the tree refers to them.
 ///
 /// Calls that only make durable, and acknowledgements, change nothing.
 ///

@@ -1,6 +1,7 @@
 //! The file that a trace is written to, which can be read while it grows: the recorder keeps the content of files there, once.
 //!
-//! Invariants: bytes are appended, and never change; what is not in the file yet is in the buffer, so that each position is in one of both.
+//! Invariants: bytes are appended, and never change; bytes that are not in the file yet are in the buffer, so that
+//! each position is in one of the two.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,7 +25,7 @@ struct Tail {
 pub(crate) struct Spool {
     file: File,
     tail: Mutex<Tail>,
-    /// Something could not be read.
+    /// Whether something could not be read.
     damaged: AtomicBool,
 }
 
@@ -72,12 +73,12 @@ impl Spool {
         self.file.sync_all()
     }
 
-    /// Whether what is written can be read again.
+    /// Whether the file can be read while it is written.
     pub(super) fn is_readable(&self) -> bool {
         self.file.metadata().is_ok_and(|m| m.is_file())
     }
 
-    /// Whether something could not be read: nothing that was read since is to be believed.
+    /// Whether something could not be read: nothing that was read since can be trusted.
     pub(crate) fn is_damaged(&self) -> bool {
         self.damaged.load(Ordering::Relaxed)
     }
@@ -85,7 +86,8 @@ impl Spool {
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        // A trace that was not ended is kept as far as it goes; what cannot be written was told before, or nobody asked for it.
+        // A trace that was not ended is kept as far as it goes; write errors were reported before, or nobody asked
+        // for them.
         let mut tail = std::mem::replace(
             self.tail.get_mut().unwrap_or_else(PoisonError::into_inner),
             Tail {

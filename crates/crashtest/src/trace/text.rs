@@ -6,7 +6,7 @@ use super::call::{Call, Op, Outcome};
 use steadfast_model::tree::ROOT;
 use steadfast_vfs::Ino;
 
-/// Deepest path that is followed: a damaged trace may hold a circle.
+/// Maximum depth of a path: a damaged trace may hold a circle.
 const DEPTH_MAX: usize = 4096;
 
 /// The last known path of each inode, as calls go by.
@@ -16,13 +16,13 @@ pub struct Names {
 }
 
 impl Names {
-    /// Nothing but the root is known.
+    /// Only the root is known.
     #[must_use]
     pub fn new() -> Names {
         Names::default()
     }
 
-    /// Takes in what a call did to names. Calls must come in the order of the trace.
+    /// Records a call's changes of names. Calls must come in the order of the trace.
     pub fn note(&mut self, call: &Call) {
         if !call.outcome.is_done() {
             return;

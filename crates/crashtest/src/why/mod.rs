@@ -9,19 +9,19 @@ use crate::planted::{self, Planted};
 use crate::states::{Former, State, Way};
 use std::io;
 
-/// Most runs of the checker to reduce one state.
+/// Maximum number of runs of the checker to reduce one state.
 const REDUCE_MAX: usize = 200;
-/// Most sets of syncs that are tried.
+/// Maximum number of sets of syncs that are tried.
 const SETS_MAX: usize = 60;
-/// Most syncs of one repair.
+/// Maximum number of syncs of one repair.
 const SYNCS_MAX: usize = 8;
 
-/// An effect, as reports show it.
+/// An effect for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// Position of its step.
     pub step: usize,
-    /// What kind it is.
+    /// Its kind.
     pub class: Classes,
     /// Bytes of the file, if it is a part of a write.
     pub part: Option<(u64, u64)>,
@@ -31,58 +31,58 @@ pub struct Told {
     pub dir: Option<Ino>,
 }
 
-/// What is durable and what is not.
+/// Durable and lost effects of a state.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Cause {
     /// The last durable effect; none if the state is the initial tree.
     pub durable: Option<Told>,
-    /// Earlier effects that are not, without those that only follow from others.
+    /// Earlier effects that are lost, without those that only follow from others.
     pub lost: Vec<Told>,
     /// A write of which a part is durable, and which part.
     pub torn: Option<(Told, (u64, u64))>,
     /// The acknowledgement that does not hold, and the position of its step.
     pub acked: Option<(String, usize)>,
-    /// It is a prefix: killing the process at this place does the same.
+    /// Whether it is a prefix: killing the process at this place leaves the same.
     pub is_prefix: bool,
 }
 
 /// A sync to insert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sync {
-    /// Before this step.
+    /// The step that follows it.
     pub before: usize,
-    /// Of this inode.
+    /// The inode to sync.
     pub ino: Ino,
-    /// It is a directory.
+    /// Whether that is a directory.
     pub dir: bool,
-    /// fdatasync is enough.
+    /// Whether fdatasync is enough.
     pub data_only: bool,
     /// The call whose file it is.
     pub of: usize,
 }
 
-/// What was found against a finding.
+/// Result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
     /// Repairs were not asked for.
     NotTried,
-    /// It is a prefix: no sync helps.
+    /// The state is a prefix: no sync helps.
     Useless,
-    /// These syncs: nothing is left of so many states.
+    /// With these syncs no state is broken.
     Found {
         /// The syncs.
         syncs: Vec<Sync>,
-        /// Broken states before.
+        /// Number of broken states without them.
         broken: usize,
-        /// States after.
+        /// Number of states with them.
         states: usize,
     },
-    /// None of those tried.
+    /// No tried set is enough.
     NotFound {
         /// Sets of syncs that were tried.
         tried: usize,
     },
-    /// The budget ended.
+    /// The budget ended first.
     OutOfTime,
 }
 
@@ -90,13 +90,13 @@ pub enum Repair {
 pub struct Target<'a> {
     /// Its kind.
     pub kind: Kind,
-    /// Its first line, as [`kin`] has it.
+    /// Its first line, reduced by [`kin`].
     pub kin: &'a str,
     /// Its cause.
     pub cause: &'a Cause,
     /// Broken states.
     pub broken: usize,
-    /// The same under models that were explored before: what repairs it there is tried first.
+    /// The same finding under models that were explored before: its repairs are tried first.
     pub hint: Option<&'a Finding>,
 }
 
@@ -111,7 +111,7 @@ fn told(effects: &Effects, e: usize) -> Told {
     }
 }
 
-/// The smallest state like this one that says the same, and its cause.
+/// The smallest state like this one with the same verdict, and its cause.
 ///
 /// # Errors
 /// If a state cannot be laid out.
@@ -173,7 +173,7 @@ pub fn reduce(
         }
         moment = effects.acked.partition_point(|n| *n < lost);
     }
-    // Later effects that do not matter go, the last first; of what was acknowledged, those after the acknowledgement.
+    // Remove later effects that do not matter, the last first; for a lost acknowledgement, those after it.
     let keep = match kind {
         Kind::Lost => effects.upto.get(moment).copied().unwrap_or(0),
         Kind::Broken => 0,
@@ -186,7 +186,7 @@ pub fn reduce(
             _ => break,
         }
     }
-    // Lost effects that do not matter come back.
+    // Restore lost effects that do not matter.
     let mut missing = missing(effects, &best, keep);
     while let Some(e) = missing.pop() {
         let mut bits = best.bits.clone();
@@ -212,7 +212,7 @@ fn missing(effects: &Effects, state: &State, count: usize) -> Vec<usize> {
         .collect()
 }
 
-/// What is durable and what is not in a state. `moment`: when the lost acknowledgement was there.
+/// Durable and lost effects of a state. `moment`: when the lost acknowledgement was there.
 pub(crate) fn cause(effects: &Effects, state: &State, kind: Kind, moment: usize) -> Cause {
     let count = match kind {
         Kind::Lost => effects.upto.get(moment).copied().unwrap_or(0),
@@ -220,7 +220,7 @@ pub(crate) fn cause(effects: &Effects, state: &State, kind: Kind, moment: usize)
     };
     let missing = missing(effects, state, count);
     let torn = state.tear.map(|t| t.effect);
-    // Those that are lost only because another is are not told.
+    // Effects that are lost only because another is are not reported.
     let roots = missing.iter().filter(|e| {
         let before = &effects.all[**e].before;
         !missing.iter().any(|m| m < *e && before.get(*m)) && torn.is_none_or(|t| !before.get(t))
@@ -348,7 +348,7 @@ pub fn repair(
     let mut chosen: Vec<Sync> = Vec::new();
     let mut left = target.broken;
     let mut cause = target.cause.clone();
-    // A sync at a time, the best first; what is then left has a cause of its own.
+    // One sync at a time, the best first; the rest then has a cause of its own.
     for _ in 0..SYNCS_MAX {
         let mut best: Option<(usize, Sync)> = None;
         for sync in candidates(run, &cause, target.kind) {
@@ -395,7 +395,7 @@ pub fn repair(
     Ok(Repair::NotFound { tried })
 }
 
-/// Leaves out what the rest makes superfluous.
+/// Removes the syncs that the rest makes superfluous.
 fn fewest(
     judge: &Judge<'_>,
     run: &Run,
@@ -417,7 +417,7 @@ fn fewest(
     Ok(set)
 }
 
-/// The cause of what is left under a repaired run.
+/// The cause of the rest under a repaired run.
 fn next_cause(
     judge: &Judge<'_>,
     run: &Run,

@@ -22,7 +22,7 @@ pub(super) struct Argument<'l> {
     strings: &'l [Vec<u8>],
 }
 
-/// Calls that began on an earlier line, by thread: the line's number, and what it has of the call.
+/// Calls that began on an earlier line, by thread: the line's number, and its part of the call.
 #[derive(Default)]
 pub(super) struct Lines {
     begun: HashMap<u32, (usize, String)>,
@@ -48,7 +48,7 @@ impl Lines {
             return Ok(None);
         }
         if let Some(begin) = rest.strip_suffix(" <unfinished ...>") {
-            // What ends the process does not return.
+            // A call that ends the process does not return.
             if !begin.starts_with("exit_group(") {
                 self.begun.insert(thread, (number, begin.to_owned()));
                 return Ok(None);
@@ -114,7 +114,7 @@ fn split(text: &str) -> Vec<&str> {
     all
 }
 
-/// The strings in an argument; of a descriptor, the path that it stands for.
+/// The strings in an argument; for a descriptor, its path.
 fn strings(text: &str) -> Vec<Vec<u8>> {
     if !text.contains('"') {
         let path = text.split_once('<').and_then(|(_, p)| p.split_once('>'));
@@ -145,7 +145,7 @@ impl Line<'_> {
         ["clone", "clone3", "fork", "vfork"].contains(&self.call)
     }
 
-    /// Whether what it makes shares the caller's descriptors.
+    /// Whether the new process shares the caller's descriptors.
     pub(super) fn shares_descriptors(&self) -> bool {
         self.call != "vfork" && (self.has("CLONE_FILES") || self.has("CLONE_THREAD"))
     }

@@ -28,8 +28,8 @@ fn writes(log: &str) -> Vec<(u64, Vec<u8>)> {
         .collect()
 }
 
-/// A child runs before the call that made it returns in the parent: a descriptor that it had opened until then was
-/// forgotten, and what it wrote counted as output of the workload.
+/// A child runs before the call that made it returns in the parent: once, a descriptor that it had opened by then was
+/// forgotten, and its writes counted as output of the workload.
 #[test]
 fn a_child_may_act_before_its_parent_knows_of_it() {
     for (begin, end) in [

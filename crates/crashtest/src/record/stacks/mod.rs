@@ -1,14 +1,14 @@
-//! Where in the program a call comes from.
+//! The place in the program that a call comes from.
 //!
-//! While a request is served its caller sleeps in the kernel: `/proc/TID/syscall` gives its stack pointer and program counter,
-//! its memory has its stack, which is unwound here. Nothing is loaded into the program. The frame pointer is not among what the
-//! kernel shows: where a function needs it, the nearest return address above the stack pointer that follows a call of this function
-//! says where its frame is.
+//! While a request is served its caller sleeps in the kernel: `/proc/TID/syscall` gives its stack pointer and program
+//! counter, its memory holds its stack, which is unwound here. Nothing is loaded into the program. The kernel does
+//! not show the frame pointer: if a function needs it, the nearest return address above the stack pointer that
+//! follows a call of this function shows where its frame is.
 //!
-//! A loop makes its calls from the same stack: where its return addresses lay, and what they were, is remembered. If they are still
-//! there, the stack is the one that was unwound before.
+//! A loop makes its calls from the same stack: the places and values of its return addresses are remembered. If they
+//! are unchanged, the stack is the one that was unwound before.
 //!
-//! Where a stack leads into CPython, the frames of Python take the place of those of its interpreter (`python`).
+//! If a stack leads into CPython, the frames of Python replace those of its interpreter (`python`).
 //!
 //! Threads of the server read these files, so none of them may be on the mount itself: objects there are not opened.
 
@@ -32,30 +32,30 @@ use memory::Memory;
 use objects::{Bytes, Objects};
 use python::{Found, Python, ThreadState};
 
-/// Most bytes of a stack that are read.
+/// Maximum number of bytes of a stack that are read.
 const STACK_BYTES: usize = 48 << 10;
-/// Most frames of a stack.
+/// Maximum number of frames of a stack.
 const FRAMES_MAX: usize = 48;
-/// Most words of a stack that are searched for one return address.
+/// Maximum number of words of a stack that are searched for one return address.
 const SCANNED_MAX: usize = 2048;
-/// Most return addresses of other functions that are tried.
+/// Maximum number of return addresses of other functions that are tried.
 const OTHERS_MAX: usize = 32;
-/// How many frames must be unwound from one of them.
+/// Number of frames that must be unwound from one of them.
 const AHEAD: usize = 3;
-/// How often a caller that does not sleep yet is looked at again.
+/// Number of checks of a caller that does not sleep yet.
 const LOOKS_MAX: usize = 200;
-/// Most processes whose objects are remembered.
+/// Maximum number of processes whose objects are remembered.
 const PROCESSES_MAX: usize = 256;
 
-/// Most stacks whose return addresses are remembered.
+/// Maximum number of stacks whose return addresses are remembered.
 const SEEN_MAX: usize = 4096;
-/// Most of them with the same place and the same pointer.
+/// Maximum number of them with the same place and the same pointer.
 const WAYS_MAX: usize = 16;
-/// Most threads whose registers are kept open.
+/// Maximum number of threads whose registers are kept open.
 const THREADS_MAX: usize = 256;
-/// Most threads whose state in an interpreter is remembered.
+/// Maximum number of threads whose state in an interpreter is remembered.
 const STATES_MAX: usize = 4096;
-/// What runs Python.
+/// The function that runs Python.
 const EVALUATES: &str = "PyEval_EvalFrameDefault";
 
 /// A stack, and its number among those that differ.
@@ -78,19 +78,19 @@ pub(super) struct Stacks {
 struct Mapping {
     start: u64,
     end: u64,
-    /// Where the file would begin, by its own addresses: added to them it gives those in memory.
+    /// Difference of addresses: added to the file's own, it gives those in memory.
     bias: u64,
     object: Option<usize>,
 }
 
-/// Where the return addresses of a stack lie in memory, and what they are.
+/// Places of the return addresses of a stack in memory, and their values.
 struct Seen {
     slots: Vec<(u64, u64)>,
     captured: Captured,
 }
 
 impl Seen {
-    /// Bytes from the stack pointer to behind the last of them.
+    /// Bytes from the stack pointer to the end of the last of them.
     fn len(&self, sp: u64) -> usize {
         let last = self.slots.last().map(|(slot, _)| slot.wrapping_sub(sp));
         let len = last.and_then(|l| usize::try_from(l).ok()?.checked_add(8));
@@ -229,7 +229,7 @@ impl Stacks {
         let told: Vec<Frame> = told.collect();
         let mut frames = native.stack.frames.clone();
         let evaluates = |f: &Frame| f.function.as_ref().is_some_and(|f| f.contains(EVALUATES));
-        // Below it there is nothing but the interpreter, and what called that; above it, its own code says less than that of Python.
+        // Frames below are those of the interpreter and its callers; frames above say less than those of Python.
         if let Some(at) = frames.iter().position(evaluates) {
             frames.truncate(at);
         }
@@ -253,7 +253,7 @@ impl Stacks {
         };
         let known = files().get(&thread).cloned();
         if let Some(file) = known {
-            // A number that is used again belongs to another thread: reading fails.
+            // A number that is reused belongs to another thread: reading fails.
             if let Some(registers) = registers(&file) {
                 return Some(registers);
             }
@@ -318,7 +318,7 @@ impl StackMemory {
         self.memory.word(address)
     }
 
-    /// Where a call of `target` leads to: stubs of the dynamic linker jump through a slot.
+    /// Target of a call of `target`: stubs of the dynamic linker jump through a slot.
     fn through_stub(&self, target: u64) -> Option<u64> {
         let mut code = [0; 16];
         if self.memory.read_exact(target, &mut code).is_none() {
@@ -353,7 +353,7 @@ impl Process {
         self.mappings.get(at).filter(|m| m.start <= address)
     }
 
-    /// Where the function of an address begins, if that is known.
+    /// Start of the function of an address, if that is known.
     fn function(&self, address: u64, objects: &Objects) -> Option<u64> {
         let mapping = self.mapping(address)?;
         let begin = objects
@@ -362,7 +362,7 @@ impl Process {
         Some(begin.wrapping_add(mapping.bias))
     }
 
-    /// What is before an address that may be a return address: a call of this function?
+    /// Whether a call of this function is before an address that may be a return address.
     fn call_before(
         &self,
         back: u64,
@@ -445,8 +445,8 @@ impl Process {
         others.into_iter().find(|bp| goes_on(bp))
     }
 
-    /// The addresses of the frames, the innermost first; those of callers lie in the call. And where the return addresses lie, if that is
-    /// known of all of them.
+    /// The addresses of the frames, the innermost first; those of callers lie in the call. Also the places of the
+    /// return addresses, if all of them are known.
     fn unwind(
         &self,
         pc: u64,
@@ -474,7 +474,7 @@ impl Process {
                     .unwinder
                     .unwind_frame(frame, &mut next, cache, &mut read);
             }
-            // A stack that cannot be unwound to its end is worth what it has.
+            // A stack that cannot be unwound to its end is used as far as it goes.
             let Some(caller) = back
                 .ok()
                 .flatten()
@@ -498,7 +498,7 @@ impl Process {
     }
 }
 
-/// What is before an address.
+/// The code before an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Call {
     None,
@@ -566,7 +566,8 @@ impl Inner {
         of.push(Arc::new(Seen { slots, captured }));
     }
 
-    /// Reads what a process has mapped, unless it is known: another program, or code at a new address, is.
+    /// Reads the mappings of a process, unless they are known: those of another program, or code at a new address,
+    /// are not.
     fn know(&mut self, process: u32, pc: u64) -> Option<()> {
         let program = fs::read_link(format!("/proc/{process}/exe")).ok()?;
         if let Some(known) = self.processes.get(&process)

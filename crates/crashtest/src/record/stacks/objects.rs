@@ -1,5 +1,5 @@
-//! Programs and libraries: their unwind tables, their symbols, their source lines. Debug information in files of its own is used
-//! where it is installed, by build ID or by name.
+//! Programs and libraries: their unwind tables, their symbols, their source lines. Debug information in separate
+//! files is used if it is installed, by build ID or by name.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,7 +15,7 @@ use object::{Object as _, ObjectSection, ObjectSegment};
 use super::python::Interpreter;
 use crate::trace::Frame;
 
-/// Where distributions put debug information.
+/// Directory of distributions for debug information.
 const DEBUG: &str = "/usr/lib/debug";
 
 /// The content of a section, shared by all processes that have it mapped.
@@ -95,7 +95,7 @@ impl Object {
         bytes.get(end.checked_sub(7)?..end)?.try_into().ok()
     }
 
-    /// Where the function of an address begins, by the index of the unwind table.
+    /// Start of the function of an address, by the index of the unwind table.
     pub(super) fn function(&self, address: u64) -> Option<u64> {
         let (range, bytes) = self.eh_frame_hdr.as_ref()?;
         // The usual form: 4-byte values, entries relative to the section, sorted.
@@ -154,7 +154,7 @@ fn debug_file(path: &Path, file: &object::File<'_>) -> Option<PathBuf> {
     all.find(|p| p != path && p.exists())
 }
 
-/// All files that were met.
+/// All files that were used so far.
 #[derive(Default)]
 pub(super) struct Objects {
     index: HashMap<PathBuf, Option<usize>>,
@@ -181,7 +181,7 @@ impl Objects {
         self.all.get(index)
     }
 
-    /// The frames at an address: more than one where functions were inlined, the innermost first.
+    /// The frames at an address: several if functions were inlined, the innermost first.
     pub(super) fn frames(&mut self, index: usize, address: u64) -> Vec<Frame> {
         if let Some(frames) = self.known.get(&(index, address)) {
             return frames.clone();

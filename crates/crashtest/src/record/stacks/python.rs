@@ -1,15 +1,17 @@
-//! Frames of Python in a process that runs CPython 3.11, 3.12 or 3.13: read from the interpreter's own structures, whose places are those
-//! of its headers. The threads of an interpreter are a list; the one of the caller has its number. Nothing runs in the program.
+//! Frames of Python in a process that runs CPython 3.11, 3.12 or 3.13: read from the interpreter's own structures, at
+//! the offsets of its headers. The threads of an interpreter form a list; the caller's entry has its number. Nothing
+//! runs in the program.
 //!
-//! What is read may be anything: each pointer is followed a bounded number of times, and what cannot be is left out.
+//! The memory may hold anything: each pointer is followed a bounded number of times, and unreadable parts are left
+//! out.
 
 use super::memory::Memory;
 use crate::trace::Frame;
 use object::{Object as _, ObjectSection, ObjectSymbol};
 
-/// Most threads that are looked at.
+/// Maximum number of threads that are examined.
 const THREADS_MAX: usize = 1024;
-/// Most frames that are read.
+/// Maximum number of frames that are read.
 const FRAMES_MAX: usize = 32;
 /// Longest name, in characters.
 const NAME_MAX: u64 = 4096;
@@ -18,18 +20,18 @@ const TABLE_MAX: u64 = 1 << 20;
 /// Frames that belong to C: 3 and above.
 const OWNED_BY_C: u8 = 3;
 
-/// Places of fields, in bytes.
+/// Offsets of fields, in bytes.
 #[derive(Debug)]
 struct Layout {
     /// `_PyRuntime`: the first interpreter.
     interpreters: u64,
     /// `PyInterpreterState`: its first thread.
     threads: u64,
-    /// `PyThreadState`: the next one, the number that the kernel gave it, its frame.
+    /// `PyThreadState`: the next one, the number from the kernel, its frame.
     next: u64,
     native_id: u64,
     frame: u64,
-    /// The frame is not there but at this place of what is there.
+    /// The frame is one pointer further: at this offset of the structure that is there.
     through: Option<u64>,
     /// `_PyInterpreterFrame`.
     code: u64,
@@ -81,7 +83,7 @@ const PYTHON_3_12: Layout = Layout {
     ..PYTHON_3_11
 };
 
-/// The first two are read: a table of them begins `_PyRuntime`.
+/// The first two are read: `_PyRuntime` begins with a table of them.
 const PYTHON_3_13: Layout = Layout {
     interpreters: 0,
     threads: 0,
@@ -92,15 +94,15 @@ const PYTHON_3_13: Layout = Layout {
     ..PYTHON_3_12
 };
 
-/// Words of that table: without a global lock things are elsewhere; the first interpreter; its first thread.
+/// Words of that table: without a global lock offsets are different; the first interpreter; its first thread.
 const TABLE: [u64; 3] = [16, 40, 72];
 
-/// What `PyBytesObject` and Unicode objects have in common with all versions.
+/// Fields that `PyBytesObject` and Unicode objects share in all versions.
 const LENGTH: u64 = 16;
 const BYTES: u64 = 32;
 const STATE: u64 = 32;
 
-/// Where a file that is an interpreter has what is needed, by the file's own addresses.
+/// Addresses in a file that is an interpreter, by the file's own count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Interpreter {
     runtime: u64,
@@ -151,11 +153,11 @@ pub(super) struct Python {
     has_table: bool,
 }
 
-/// Where the state of a thread is.
+/// Address of the state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ThreadState(u64);
 
-/// A frame as it is found: what its line follows from. Equal ones are one place.
+/// A frame as it is found, with the input of its line. Equal ones are one place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Found {
     code: u64,
@@ -301,8 +303,8 @@ impl Python {
     }
 }
 
-/// The line of an instruction by the table of a code object: entries for so many units of two bytes each, with the difference to the line
-/// of the entry before.
+/// The line of an instruction by the table of a code object: entries for a number of units of two bytes each, with
+/// the difference to the line of the entry before.
 fn line(table: &[u8], first: u32, offset: u64) -> Option<u32> {
     let mut bytes = table.iter().copied();
     let mut line = i64::from(first);
