@@ -9,6 +9,7 @@ mod clients;
 mod config;
 mod failover;
 mod heartbeat;
+mod shadow;
 mod values;
 mod volumes;
 
@@ -307,7 +308,7 @@ fn serve(
         tls: plan.tls.clone(),
         reloader: server.reloader(),
         access_log: options.access_log,
-        serving: serving.copied(),
+        serving: serving.cloned(),
         leases,
     };
     let mut lost = None;
