@@ -193,6 +193,7 @@ fn a_standby_serves_after_the_active_was_killed_in_the_middle_of_load() {
     let active = pair.start(0, &["--lease", "1s"]);
     active.says("served as /");
     let standby = pair.stand_by(1, &["--lease", "1s", "--gone-after", "500ms"]);
+    standby.says("following its log");
     let (mut client, root) = pair.client();
     let kept = client.create(&root, "kept").unwrap();
     write(&mut client, &kept, stable_how::FILE_SYNC, b"stable");

@@ -7,6 +7,8 @@
 //! * nothing that a state needs is deleted while [`may_serve`](Follower::may_serve): the writer keeps what it retires for the time
 //!   `keep_deleted`, and what the last `head` named was not retired when it was asked for. Writer and follower need the same
 //!   `keep_deleted`, or the follower a shorter one.
+//!
+//! A stand-by follows as well ([`Successor`]): what it reads stays in memory, and its take-over asks the store for the rest alone.
 
 use crate::cached::LagClock;
 use crate::device::{Cache, Core, StoreDevice, catch_up, read_head, read_history};
@@ -32,6 +34,64 @@ pub struct Follower {
     lease: Lease,
 }
 
+/// Bytes of each volume that a stand-by keeps: slots since the checkpoint, most of all. What does not fit is read at the take-over.
+const KEPT_MOST: u64 = 256 << 20;
+
+/// A volume that this machine will take over.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use steadfast_store::{Access, Follower, Found, LagClock, Location, OpenOptions, Successor};
+/// # use std::time::Duration;
+/// # let (access, patience) = (Access::default(), Duration::from_secs(30));
+/// # let found = Found::new(Location::new("s3://bucket/volume", &access)?, &access, patience)?;
+/// let options = OpenOptions { take_over: true, ..OpenOptions::default() };
+/// let successor = Successor::new(found, &options);
+/// let (mut follower, _) = Follower::to_succeed(&successor, options.clone(), LagClock::default())?;
+/// follower.poll()?; // while the other machine serves
+/// let disk = successor.take_over(&options)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Successor {
+    found: Found,
+    cells: Arc<Mutex<Cache>>,
+}
+
+impl std::fmt::Debug for Successor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.found.fmt(f)
+    }
+}
+
+impl Successor {
+    /// Nothing is read yet: [`Follower::to_succeed`] does that.
+    #[must_use]
+    pub fn new(found: Found, options: &OpenOptions) -> Successor {
+        Successor {
+            cells: Cache::shared(options.cache_bytes),
+            found,
+        }
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn found(&self) -> &Found {
+        &self.found
+    }
+
+    /// Opens the volume as [`Found::open`] does. A follower that reads meanwhile need not end first.
+    ///
+    /// # Errors
+    /// As of [`Found::open`].
+    pub fn take_over(&self, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
+        let opened = self.found.open_with(options, Some(Arc::clone(&self.cells)));
+        self.found.sources.keep_in_memory(None);
+        opened
+    }
+}
+
 impl Follower {
     /// Begins with the volume as it is now: its last acknowledged flush, or a later one.
     ///
@@ -42,6 +102,31 @@ impl Follower {
         options: OpenOptions,
         clock: LagClock,
     ) -> Result<(Follower, StoreDevice), OpenError> {
+        let cells = Cache::shared(options.cache_bytes);
+        Follower::begin(found, options, clock, cells)
+    }
+
+    /// Follows a volume to take it over: what a take-over will read is kept in memory, up to 256 MiB, besides the cells that the
+    /// states read.
+    ///
+    /// # Errors
+    /// As of [`Follower::new`].
+    pub fn to_succeed(
+        successor: &Successor,
+        options: OpenOptions,
+        clock: LagClock,
+    ) -> Result<(Follower, StoreDevice), OpenError> {
+        let found = successor.found.clone();
+        found.sources.keep_in_memory(Some(KEPT_MOST));
+        Follower::begin(found, options, clock, Arc::clone(&successor.cells))
+    }
+
+    fn begin(
+        found: Found,
+        options: OpenOptions,
+        clock: LagClock,
+        cells: Arc<Mutex<Cache>>,
+    ) -> Result<(Follower, StoreDevice), OpenError> {
         let sent = LocalTime(clock.now_ms());
         let keep = options.keep_deleted;
         let (head, core) = read_history(&found.sources, found.object.base, keep)?;
@@ -49,7 +134,7 @@ impl Follower {
         let mut follower = Follower {
             served: (head.head.base, core.last_slot()),
             asked: sent,
-            cache: Cache::shared(options.cache_bytes),
+            cache: cells,
             found,
             options,
             clock,
@@ -73,10 +158,11 @@ impl Follower {
         let head = read_head(self.found.sources.own())?;
         if head.head.base == self.head.head.base {
             self.head = head;
-            catch_up(&self.found.sources, &self.head.head, &mut self.core)?;
+            catch_up(&self.found.sources, &self.head.head, &mut self.core, 1)?;
         } else {
             let keep = self.options.keep_deleted;
             let sources = &self.found.sources;
+            sources.forget_kept();
             let (head, core) = read_history(sources, self.found.object.base, keep)?;
             (self.head, self.core) = (head, core);
         }

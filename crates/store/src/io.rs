@@ -4,6 +4,7 @@
 //! the answer is lost is for the protocol to find out. A request whose deadline passes is given up; it may take effect later.
 //! How many are sent at a time, and which GETs twice, says [`Traffic`].
 
+use crate::kept::Kept;
 use crate::local::is_sync_failure;
 use crate::object::{Bad, Coding};
 use crate::place::Location;
@@ -16,7 +17,7 @@ use object_store::{GetOptions, ObjectStoreExt, PutMode, PutOptions, UpdateVersio
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// A request has this long, and a second more for each MiB.
@@ -110,6 +111,8 @@ pub(crate) struct Io {
     pub(crate) counters: Counters,
     /// Where cells that were read are kept, and which volume this is there.
     pub(crate) reads: OnceLock<(u16, Arc<Reads>)>,
+    /// Of a stand-by: what its take-over will read.
+    kept: Mutex<Option<Kept>>,
     /// A store that has not answered for this long has failed; without it, it is waited for.
     patience_ms: AtomicU64,
 }
@@ -134,6 +137,7 @@ impl Io {
             coding,
             counters: Counters::default(),
             reads: OnceLock::new(),
+            kept: Mutex::new(None),
             patience_ms: AtomicU64::new(0),
         };
         io.set_patience(patience);
@@ -149,6 +153,33 @@ impl Io {
     /// Whether somebody waits for an end: then what is refused for want of rights is not repeated.
     fn is_bounded(&self) -> bool {
         self.patience_ms.load(Ordering::Relaxed) != u64::MAX
+    }
+
+    fn kept<T>(&self, look: impl FnOnce(&mut Option<Kept>) -> T) -> T {
+        look(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Keeps what is read and checked from now on, up to `most` bytes; or forgets it, and keeps nothing more.
+    pub(crate) fn keep_in_memory(&self, most: Option<u64>) {
+        self.kept(|kept| *kept = most.map(Kept::new));
+    }
+
+    /// Forgets what was kept; keeps what is read from now on.
+    pub(crate) fn forget_kept(&self) {
+        self.kept(|kept| kept.iter_mut().for_each(Kept::clear));
+    }
+
+    pub(crate) fn keeps(&self) -> bool {
+        self.kept(|kept| kept.is_some())
+    }
+
+    /// Keeps a part of an object that passed its checks, if this is a stand-by.
+    pub(crate) fn keep(&self, name: ObjectName, range: Option<Range<u64>>, bytes: &Bytes) {
+        self.kept(|kept| {
+            if let Some(kept) = kept {
+                kept.put(name, range, bytes);
+            }
+        });
     }
 
     fn traffic(&self) -> &Arc<Traffic> {
@@ -218,6 +249,14 @@ impl Io {
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> Result<Option<Got>, StoreError> {
+        let kept = |kept: &mut Option<Kept>| kept.as_ref()?.get(name, range.as_ref());
+        if let Some(bytes) = self.kept(kept) {
+            let version = UpdateVersion {
+                e_tag: None,
+                version: None,
+            };
+            return Ok(Some(Got { bytes, version }));
+        }
         let begun = self.now();
         let bytes = range
             .as_ref()

@@ -29,6 +29,7 @@ mod driver;
 mod fault;
 mod follow;
 mod io;
+mod kept;
 mod keys;
 mod lease;
 mod local;
@@ -50,7 +51,7 @@ pub use device::{CheckpointError, Counters, StoreDevice};
 pub use driver::Failed;
 #[cfg(feature = "faults")]
 pub use fault::DeviceFault;
-pub use follow::Follower;
+pub use follow::{Follower, Successor};
 #[cfg(feature = "faults")]
 pub use io::Requests;
 pub use io::StoreError;

@@ -14,6 +14,7 @@ pub use crate::opening::{OpenError, OpenOptions};
 use crate::owner::{Owner, OwnerState};
 use crate::place::{Access, Location, PlaceError, random, random_volume, runtime};
 use crate::protocol::{Head, Nonce, ObjectName, Slot, Term};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use steadfast_block::BLOCK_SIZE;
 
@@ -52,6 +53,26 @@ pub(crate) struct Before {
     pub(crate) released: bool,
     /// A cache's records continue the last term.
     pub(crate) continues: bool,
+}
+
+/// What the machine has that opens a disk.
+pub(crate) struct Own<'a> {
+    /// Name of the cache that has this writer's last flushes.
+    pub(crate) cache: Option<&'a str>,
+    /// Most blocks of an epoch.
+    pub(crate) epoch_blocks: u64,
+    /// Cells that a stand-by has read.
+    pub(crate) cells: Option<Arc<Mutex<Cache>>>,
+}
+
+impl Default for Own<'_> {
+    fn default() -> Self {
+        Own {
+            cache: None,
+            epoch_blocks: EPOCH_BLOCKS,
+            cells: None,
+        }
+    }
 }
 
 /// What `head` says of a volume.
@@ -297,13 +318,26 @@ impl Found {
     /// [`OpenError::InUse`], [`OpenError::Elsewhere`] and [`OpenError::CacheLeft`] unless it is to be taken over; the store's;
     /// damage.
     pub fn open(&self, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
+        self.open_with(options, None)
+    }
+
+    /// The same, with cells that were read before.
+    pub(crate) fn open_with(
+        &self,
+        options: &OpenOptions,
+        cells: Option<Arc<Mutex<Cache>>>,
+    ) -> Result<StoreDevice, OpenError> {
         let before = self.may_open(options, &|_| false)?;
         let mut last = Term(0);
         let mut sealed = |_, previous, _| {
             last = previous;
             Ok(())
         };
-        let disk = self.open_disk(options, before.released, None, EPOCH_BLOCKS, &mut sealed)?;
+        let own = Own {
+            cells,
+            ..Own::default()
+        };
+        let disk = self.open_disk(options, before.released, own, &mut sealed)?;
         self.keep_what_was(&disk, before.released, last)?;
         Ok(disk)
     }
@@ -337,24 +371,24 @@ impl Found {
         }
     }
 
-    /// Claims the volume and opens its disk. `cache`: where this writer's last flushes are.
+    /// Claims the volume and opens its disk.
     pub(crate) fn open_disk(
         &self,
         options: &OpenOptions,
         released: bool,
-        cache: Option<&str>,
-        epoch_blocks: u64,
+        own: Own<'_>,
         sealed: &mut Sealed<'_>,
     ) -> Result<StoreDevice, OpenError> {
         self.sources.own().set_patience(Some(options.patience));
         let mut owner = Owner::current();
-        owner.cache = cache.map(str::to_owned);
+        owner.cache = own.cache.map(str::to_owned);
         let how = Opening {
             blocks: self.object.blocks,
             first_base: self.object.base,
             after_release: released,
             owner: owner.to_string(),
-            epoch_blocks,
+            epoch_blocks: own.epoch_blocks,
+            cache: own.cells,
         };
         StoreDevice::open(self.sources.clone(), how, options, sealed)
     }

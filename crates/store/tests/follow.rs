@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 use steadfast_store::protocol::{Fault, Faults};
-use steadfast_store::{Follower, LagClock, OpenOptions, StoreDevice, create};
+use steadfast_store::{Follower, LagClock, OpenOptions, StoreDevice, Successor, create};
 use support::{Client, Hook, Random, options};
 
 const BLOCKS: u64 = 1 << 12;
@@ -201,4 +201,143 @@ fn only_what_is_served_is_renewed() {
     assert!(!follower.may_serve(), "the first state is served yet");
     follower.serves();
     assert!(follower.may_serve());
+}
+
+/// A replica that polls costs two requests when nothing is new, not as many as a recovery reads ahead.
+#[test]
+fn a_look_that_finds_nothing_takes_two_requests() {
+    let store = Arc::new(InMemory::new());
+    let client = Client::of(&store);
+    create(client.location("v"), BLOCKS, Duration::from_secs(5)).unwrap();
+    let disk = client.volume().open(&options()).unwrap();
+    let (mut follower, state) =
+        Follower::new(client.volume(), following(), LagClock::default()).unwrap();
+    let mut model = vec![0; BLOCKS as usize];
+    for number in 1..=40 {
+        let before = state.counters().gets.0;
+        assert!(follower.poll().unwrap().is_none());
+        assert_eq!(state.counters().gets.0 - before, 2);
+        write(&disk, &mut model, u64::from(number), 1, number);
+        disk.flush().unwrap();
+        assert!(follower.poll().unwrap().is_some());
+        follower.serves();
+    }
+}
+
+/// The volume after a take-over by a stand-by that has followed it for a while, and for how many GETs.
+#[test]
+fn a_stand_by_reads_only_what_it_has_not_followed() {
+    const FOLLOWED: u8 = 200;
+    let store = Arc::new(InMemory::new());
+    let client = Client::of(&store);
+    create(client.location("v"), BLOCKS, Duration::from_secs(5)).unwrap();
+    let disk = client.volume().open(&options()).unwrap();
+    let mut model = vec![0; BLOCKS as usize];
+    write(&disk, &mut model, 0, 500, 1);
+    disk.checkpoint().unwrap();
+    let machine = Client::of(&store);
+    let successor = Successor::new(machine.volume(), &options());
+    let (mut follower, state) =
+        Follower::to_succeed(&successor, following(), LagClock::default()).unwrap();
+    for number in 1..=FOLLOWED {
+        write(&disk, &mut model, u64::from(number) * 20, 5, number);
+        disk.flush().unwrap();
+        if number % 10 == 0 {
+            follower.poll().unwrap();
+        }
+    }
+    // What it has not seen.
+    for number in 1..=3 {
+        write(&disk, &mut model, 2000, 5, number);
+        disk.flush().unwrap();
+    }
+    let before = state.counters().gets.0;
+    let taken = successor.take_over(&options()).unwrap();
+    let gets = taken.counters().gets.0 - before;
+    // The slots that it has not seen, as many beyond as a scan reads ahead, `head`.
+    assert!(gets <= 3 + 64 + 8, "{gets} requests");
+    assert_eq!(taken.counters().replayed, u64::from(FOLLOWED) + 3);
+    assert!(contents(&taken) == model);
+    drop(follower);
+    // Without that, each slot is read.
+    let other = Client::of(&store);
+    drop(taken);
+    let plain = other.volume().open(&options()).unwrap();
+    assert!(contents(&plain) == model);
+    assert!(
+        disk.flush().is_err() || disk.failed().is_some(),
+        "the old one is fenced"
+    );
+}
+
+/// Whatever happened to the volume while it was followed, and since: the take-over has the last flush.
+#[test]
+fn a_stand_by_takes_over_the_last_flush() {
+    for seed in 0..40 {
+        let mut random = Random(seed + 1000);
+        let store = Arc::new(InMemory::new());
+        let client = Client::of(&store);
+        create(client.location("v"), BLOCKS, Duration::from_secs(5)).unwrap();
+        let mut disk = client.volume().open(&options()).unwrap();
+        let mut model = vec![0; BLOCKS as usize];
+        let mut flushed = model.clone();
+        let machine = Client::of(&store);
+        let successor = Successor::new(machine.volume(), &options());
+        let mut follower = None;
+        for step in 0..random.below(120) {
+            match random.below(12) {
+                0..5 => {
+                    let number = (step % 250 + 1) as u8;
+                    let at = random.below(BLOCKS - 64);
+                    write(&disk, &mut model, at, 1 + random.below(64), number);
+                }
+                5..8 => {
+                    disk.flush().unwrap();
+                    flushed.clone_from(&model);
+                }
+                8 => {
+                    disk.checkpoint().unwrap();
+                    flushed.clone_from(&model);
+                }
+                9 if random.below(3) == 0 => {
+                    disk = Client::of(&store).volume().open(&options()).unwrap();
+                    model.clone_from(&flushed);
+                }
+                9 => {
+                    disk.collect(90).unwrap();
+                    let name = format!("s{step}");
+                    let _ = client.volume().make_snapshot(&name);
+                }
+                _ => match &mut follower {
+                    None => {
+                        let clock = LagClock::default();
+                        let begun = Follower::to_succeed(&successor, following(), clock);
+                        follower = Some(begun.unwrap().0);
+                    }
+                    Some(follower) => {
+                        if let Some(state) = follower.poll().unwrap() {
+                            // Reads through the cells that the take-over will have.
+                            assert!(contents(&state) == flushed, "seed {seed}, step {step}");
+                        }
+                        follower.serves();
+                    }
+                },
+            }
+        }
+        let mut taken = successor.take_over(&options()).unwrap();
+        assert!(contents(&taken) == flushed, "seed {seed}");
+        let mut model = flushed;
+        for number in 1..20 {
+            write(&taken, &mut model, random.below(BLOCKS - 64), 64, number);
+            taken.flush().unwrap();
+        }
+        taken.checkpoint().unwrap();
+        // A late look of the follower changes nothing.
+        if let Some(follower) = &mut follower {
+            let state = follower.poll().unwrap().unwrap();
+            assert!(contents(&state) == model, "seed {seed}");
+        }
+        taken = Client::of(&store).volume().open(&options()).unwrap();
+        assert!(contents(&taken) == model, "seed {seed}");
+    }
 }

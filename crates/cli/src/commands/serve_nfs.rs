@@ -8,6 +8,7 @@ mod clients;
 mod config;
 mod failover;
 mod heartbeat;
+mod shadow;
 mod values;
 mod volumes;
 

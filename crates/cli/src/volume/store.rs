@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use steadfast_store::{
     Access as StoreAccess, CacheOptions, Follower, Found, KeyFile, LagClock, Location, OpenError,
-    OpenOptions, PlaceError, ProbeOptions, StoreDevice,
+    OpenOptions, PlaceError, ProbeOptions, StoreDevice, Successor,
 };
 
 pub(crate) use steadfast_disk::StoreSettings;
@@ -250,22 +250,30 @@ pub(crate) struct Served {
     pub(crate) verifier: u64,
 }
 
-/// Opens a volume to be served with fail-over.
-pub(crate) fn open_to_serve(url: &Url, serving: &Serving) -> Result<Served, Failure> {
+/// Opens a volume to be served with fail-over. `successor`: what a stand-by has read of it.
+pub(crate) fn open_to_serve(
+    url: &Url,
+    serving: &Serving,
+    successor: Option<&Successor>,
+) -> Result<Served, Failure> {
     let options = OpenOptions {
         take_over: serving.take_over,
         lease: Some(serving.lease),
         wait_for_dead: serving.wait_for_dead,
         ..options(&StoreSettings::default())?
     };
-    let found = find(&url.url, &options.access)?;
+    let successor = match successor {
+        Some(successor) => successor.clone(),
+        None => Successor::new(find(&url.url, &options.access)?, &options),
+    };
+    let found = successor.found();
     if found.object().features.flush_cache {
         notice(&format!(
             "{}: was made with '--flush cache', and is served without a cache: flushes wait for the store",
             url.url
         ));
     }
-    let device = found.open(&options).map_err(failure)?;
+    let device = successor.take_over(&options).map_err(failure)?;
     let id = u128::from_be_bytes(found.id().0);
     let term = device.term().map_or(0, |term| term.0);
     Ok(Served {
@@ -274,11 +282,13 @@ pub(crate) fn open_to_serve(url: &Url, serving: &Serving) -> Result<Served, Fail
     })
 }
 
-/// Checks whether a volume could be served from here: the store, its rules, the key.
-pub(crate) fn look_before(url: &Url) -> Result<(), Failure> {
+/// Checks whether a volume could be served from here: the store, its rules, the key. Returns how to follow it.
+pub(crate) fn successor(url: &Url) -> Result<(Successor, OpenOptions), Failure> {
     let wishes = StoreSettings::default();
     try_store(url, &wishes)?;
-    find(&url.url, &options(&wishes)?.access).map(drop)
+    let options = options(&wishes)?;
+    let found = find(&url.url, &options.access)?;
+    Ok((Successor::new(found, &options), options))
 }
 
 pub(super) fn open(url: &Url, access: Access, wishes: &StoreSettings) -> Result<Device, Unopened> {

@@ -39,7 +39,7 @@ use crate::cache_kind::CacheError;
 use crate::opening::{OpenError, OpenOptions};
 use crate::protocol::{Slot, Tail, TailVerdict, Term};
 use crate::reads::Reads;
-use crate::volume::Found;
+use crate::volume::{Found, Own};
 use log::{Log, OnDevice, Recovered};
 use part::Part;
 use std::path::Path;
@@ -179,7 +179,12 @@ impl Found {
             log.adopt(own, previous).map_err(bad)
         };
         let name = Some(cache.name.as_str());
-        let disk = self.open_disk(options, before.released, name, RESEND_BLOCKS, &mut sealed)?;
+        let own = Own {
+            cache: name,
+            epoch_blocks: RESEND_BLOCKS,
+            cells: None,
+        };
+        let disk = self.open_disk(options, before.released, own, &mut sealed)?;
         if kept {
             return CachedDevice::new(disk, log, flushes, cache, options);
         }

@@ -59,6 +59,16 @@ impl Sources {
         self.own().reads.get().map(|(_, reads)| reads)
     }
 
+    /// Of a stand-by: keeps what its take-over will read, up to `most` bytes of each volume; or forgets it.
+    pub(crate) fn keep_in_memory(&self, most: Option<u64>) {
+        self.all().iter().for_each(|io| io.keep_in_memory(most));
+    }
+
+    /// Forgets what was kept; keeps what is read from now on.
+    pub(crate) fn forget_kept(&self) {
+        self.all().iter().for_each(|io| io.forget_kept());
+    }
+
     pub(crate) fn own(&self) -> &Arc<Io> {
         &self.0[0]
     }
@@ -162,6 +172,7 @@ pub(crate) fn load_root(
             "it is not the one that was referred to",
         )));
     }
+    io.keep(reference.name, None, &bytes);
     let mut loaded = Loaded {
         directory: root.directory,
         ..Loaded::default()
@@ -223,6 +234,7 @@ async fn load_cell(
     let got = got.ok_or_else(|| io.missing(name))?;
     let cell = read_cell(&io.coding, name, place.at, &got.bytes);
     let cell = cell.map_err(|why| io.damaged(name, why))?;
+    io.keep(name, Some(from..to), &got.bytes);
     if let Some(reads) = sources.reads() {
         reads.misses.fetch_add(1, Ordering::Relaxed);
         reads.put(key, &got.bytes);
@@ -335,18 +347,29 @@ fn read_slots(
     first_base: Option<Base>,
     keep: Duration,
 ) -> Result<Core, OpenError> {
-    let loaded = load_root(sources, head.base, first_base)?;
+    let mut loaded = load_root(sources, head.base, first_base)?;
+    if sources.own().keeps() {
+        // As a take-over does.
+        loaded.keep_pinned(sources, head.roots)?;
+        loaded.load_notes(sources)?;
+    }
     let mut core = Core::of(loaded, head.base, keep);
-    catch_up(sources, head, &mut core)?;
+    catch_up(sources, head, &mut core, SLOTS_AHEAD)?;
     Ok(core)
 }
 
-/// Replays the slots after those that the map has. `head` has the checkpoint that the map began with.
-pub(crate) fn catch_up(sources: &Sources, head: &Head, core: &mut Core) -> Result<(), OpenError> {
+/// Replays the slots after those that the map has. `head` has the checkpoint that the map began with. Asks for `ahead` slots at
+/// first, then for twice as many each time.
+pub(crate) fn catch_up(
+    sources: &Sources,
+    head: &Head,
+    core: &mut Core,
+    mut ahead: u64,
+) -> Result<(), OpenError> {
     let io = sources.own();
     let mut next = core.last_slot().next();
     loop {
-        let batch: Vec<SlotName> = (next.0..next.0 + SLOTS_AHEAD)
+        let batch: Vec<SlotName> = (next.0..next.0 + ahead)
             .filter_map(|slot| head.slot_name(Slot(slot)))
             .collect();
         let reads = batch.iter().map(|at| io.get(ObjectName::Log(*at), None));
@@ -364,12 +387,14 @@ pub(crate) fn catch_up(sources: &Sources, head: &Head, core: &mut Core) -> Resul
                 Ok((SlotBody::Seal(_), _)) if open => return Ok(()),
                 Ok((SlotBody::Epoch(_), stamp)) => {
                     core.replay(sources, at, stamp, &got.bytes)?;
+                    io.keep(name, None, &got.bytes);
                 }
                 Ok(_) => return Err(io.missing(name).into()),
                 Err(why) => return Err(io.damaged(name, why).into()),
             }
             next = at.slot.next();
         }
+        ahead = (ahead * 2).min(SLOTS_AHEAD);
     }
 }
 
@@ -381,6 +406,7 @@ pub(crate) fn read_roots(io: &Io, reference: Option<Reference>) -> Result<Roots,
     let bytes = block_on(need(io, reference))?;
     let (roots, _): (Roots, Stamp) = decode_roots(&io.coding, reference.name, &bytes)
         .map_err(|why| io.damaged(reference.name, why))?;
+    io.keep(reference.name, None, &bytes);
     Ok(roots)
 }
 

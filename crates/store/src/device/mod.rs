@@ -142,6 +142,8 @@ pub(crate) struct Opening {
     /// The writer as `head` names it.
     pub(crate) owner: String,
     pub(crate) epoch_blocks: u64,
+    /// Of a stand-by: what it has read.
+    pub(crate) cache: Option<Arc<Mutex<Cache>>>,
 }
 
 /// Asked before a term is opened, with this writer's term, the one that was sealed, and the slot of its seal.
@@ -254,7 +256,9 @@ impl StoreDevice {
         sources.own().set_patience(options.store_timeout);
         let due = replayed >= DUE_SLOTS;
         let size = (how.blocks.max(driver.blocks()), how.epoch_blocks);
-        let cache = Cache::shared(options.cache_bytes);
+        let cache = how
+            .cache
+            .unwrap_or_else(|| Cache::shared(options.cache_bytes));
         let device = Self::make(sources, Some(driver), size, core, cache, replayed, options)?;
         if due {
             device.shared.ask_for_checkpoint();

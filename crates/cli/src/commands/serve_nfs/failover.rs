@@ -14,6 +14,7 @@ use steadfast_store::{Failed, ServingLease};
 use super::Event;
 use super::config::{Plan, Settings};
 use super::heartbeat::{Heartbeat, Listening, Role};
+use super::shadow::Shadows;
 use super::volumes::Opened;
 use crate::commands::serve::tell_service_manager;
 use crate::failure::{Failure, notice};
@@ -235,13 +236,10 @@ pub(crate) fn open(
     let opened = match failover.peer.as_deref() {
         Some(peer) => {
             // Errors are found now, not at the take-over.
-            for wanted in &plan.volumes {
-                if let Some(url) = store::url(&wanted.image) {
-                    store::look_before(&url)?;
-                }
-            }
+            let shadows = Shadows::start(plan)?;
             let listening = Listening::to(peer, failover.identity)?;
-            let opened = stand_by(failover, plan, events, &listening, (peer, number))?;
+            let peer = (peer, number);
+            let opened = stand_by(failover, plan, shadows, events, &listening, peer)?;
             let Some(opened) = opened else {
                 return Ok(None);
             };
@@ -295,12 +293,14 @@ fn is_due(
 fn stand_by(
     failover: &Failover,
     plan: &Plan,
+    shadows: Shadows,
     events: &Receiver<Event>,
     listening: &Listening,
     (peer, number): (&str, u64),
 ) -> Result<Option<Opened>, Failure> {
     notice(&format!("standing by for {peer}"));
     tell_service_manager();
+    let mut shadows = Some(shadows);
     let mut since = Instant::now();
     let mut pause = failover.gone_after;
     loop {
@@ -313,7 +313,10 @@ fn stand_by(
         };
         let begun = Instant::now();
         notice(&format!("{peer} {why}: taking over"));
-        match Opened::open(plan, Some(&failover.serving())) {
+        // After a failure a volume is looked for anew.
+        let followed = shadows.take().map(Shadows::into_successors);
+        let followed = followed.unwrap_or_default();
+        match Opened::take_over(plan, &failover.serving(), &followed) {
             Ok(opened) => {
                 let took = begun.elapsed().as_millis();
                 notice(&format!("took over after {took} ms"));

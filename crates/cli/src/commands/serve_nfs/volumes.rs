@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_nfs::{ExportedVolume, Source};
-use steadfast_store::ServingLease;
+use steadfast_store::{ServingLease, Successor};
 
 use super::config::{Plan, Wanted};
 use crate::failure::{Failure, notice};
@@ -50,19 +50,28 @@ pub(crate) struct Opened(Vec<One>);
 impl Opened {
     /// Opens all volumes of a plan, or none. With fail-over, they are on object stores.
     pub(crate) fn open(plan: &Plan, serving: Option<&Serving>) -> Result<Opened, Failure> {
-        let cache = plan.settings.cache.map(|cache| cache.0);
-        let cache_bytes = cache.unwrap_or_else(|| default_cache(plan.volumes.len()));
-        Opened::open_all(&plan.volumes, cache_bytes, serving)
+        Opened::open_all(&plan.volumes, cache_bytes(plan), serving, &[])
+    }
+
+    /// Takes over the volumes that a stand-by has followed.
+    pub(crate) fn take_over(
+        plan: &Plan,
+        serving: &Serving,
+        followed: &[(PathBuf, Successor)],
+    ) -> Result<Opened, Failure> {
+        Opened::open_all(&plan.volumes, cache_bytes(plan), Some(serving), followed)
     }
 
     fn open_all(
         volumes: &[Wanted],
         cache_bytes: u64,
         serving: Option<&Serving>,
+        followed: &[(PathBuf, Successor)],
     ) -> Result<Opened, Failure> {
         let mut opened = Opened::default();
         for wanted in volumes {
-            match open_one(wanted, cache_bytes, serving) {
+            let followed = followed.iter().find(|(image, _)| *image == wanted.image);
+            match open_one(wanted, cache_bytes, serving, followed.map(|(_, it)| it)) {
                 Ok(one) => opened.0.push(one),
                 Err(failure) => {
                     let _ = opened.close();
@@ -101,9 +110,7 @@ impl Opened {
             }
         }
         let new: Vec<Wanted> = plan.volumes.iter().filter(is_new).cloned().collect();
-        let cache = plan.settings.cache.map(|cache| cache.0);
-        let cache_bytes = cache.unwrap_or_else(|| default_cache(plan.volumes.len()));
-        let new = Opened::open_all(&new, cache_bytes, serving)?;
+        let new = Opened::open_all(&new, cache_bytes(plan), serving, &[])?;
         let source = |wanted: &Wanted| match find(&wanted.image) {
             Some(one) => Source::Kept(one.name()),
             None => {
@@ -148,6 +155,12 @@ impl Opened {
     }
 }
 
+/// Memory for the cached blocks of each volume.
+fn cache_bytes(plan: &Plan) -> u64 {
+    let cache = plan.settings.cache.map(|cache| cache.0);
+    cache.unwrap_or_else(|| default_cache(plan.volumes.len()))
+}
+
 /// An eighth of the memory, over all volumes.
 fn default_cache(volumes: usize) -> u64 {
     let system = rustix::system::sysinfo();
@@ -155,7 +168,12 @@ fn default_cache(volumes: usize) -> u64 {
     (memory / 8 / volumes.max(1) as u64).max(CACHE_BYTES_LEAST)
 }
 
-fn open_one(wanted: &Wanted, cache_bytes: u64, serving: Option<&Serving>) -> Result<One, Failure> {
+fn open_one(
+    wanted: &Wanted,
+    cache_bytes: u64,
+    serving: Option<&Serving>,
+    followed: Option<&Successor>,
+) -> Result<One, Failure> {
     let (image, read_only) = (&wanted.image, wanted.read_only);
     let access = if read_only {
         Access::Look
@@ -165,7 +183,7 @@ fn open_one(wanted: &Wanted, cache_bytes: u64, serving: Option<&Serving>) -> Res
     let url = store::url(image).filter(|_| !read_only);
     let (device, store) = match (serving, url) {
         (Some(serving), Some(url)) => {
-            let store = store::open_to_serve(&url, serving)?;
+            let store = store::open_to_serve(&url, serving, followed)?;
             (Device::Block(Arc::clone(&store.device) as _), Some(store))
         }
         _ => {
