@@ -49,10 +49,14 @@ volume() {
   MOUNTED=$dir/$system
   mkdir -p "$MOUNTED"
   case $system in
-    steadfast*)
+    steadfast*|before)
+      # Another one serves the system "before", also for `sf_serve`.
+      local STEADFAST=$STEADFAST
+      if [ "$system" = before ]; then STEADFAST=$STEADFAST_BENCH_BEFORE; fi
       prewrite "$image" "$IMAGE_MIB"
       local contract=${system#steadfast}
       contract=${contract#-}
+      if [ "$system" = before ]; then contract=ordered; fi
       "$STEADFAST" mkfs --force --contract "${contract:-ordered}" "$image" >/dev/null || die "steadfast mkfs failed"
       # On a disk, past the host's page cache, as the loop device does it; memory has nothing to go past. Served by a
       # child of this script, as the pass-through is: the scheduler groups processes by session.
@@ -79,7 +83,7 @@ volume() {
 # Nothing of one run is left to be written in the next.
 settle() {
   case $1 in
-    steadfast*) "$STEADFAST" sync "$2" >/dev/null ;;
+    steadfast*|before) "$STEADFAST" sync "$2" >/dev/null ;;
     *) sync -f "$2" ;;
   esac
 }
@@ -177,6 +181,7 @@ bench_fs() {
     all=(steadfast steadfast-metadata-prefix steadfast-relaxed ext4)
     # They keep nothing: beside a disk they would say nothing.
     if [ "$backing" = memory ]; then all+=(pass-through null); fi
+    if [ -n "${STEADFAST_BENCH_BEFORE:-}" ]; then all=(steadfast before); fi
     declare -A at=()
     for system in "${all[@]}"; do
       volume "$system" "$backing"
@@ -205,7 +210,7 @@ bench_fs() {
     # The volumes must have survived it.
     for system in "${all[@]}"; do
       case $system in
-        steadfast*)
+        steadfast*|before)
           sf_umount "${at[$system]}"
           sf_fsck "$(dirname "${at[$system]}")/$system.img"
           ;;

@@ -15,7 +15,9 @@ LARGE_IMAGE_MIB=3072
 prepare_nfs() {
   [ "$(id -u)" = 0 ] || unable "needs root, for loop devices, mounts and networks of its own"
   [ -e /dev/loop-control ] || unable "there are no loop devices here"
-  read -r -a SYSTEMS <<<"${STEADFAST_BENCH_SYSTEMS:-steadfast ganesha-dirsync ganesha}"
+  local default='steadfast ganesha-dirsync ganesha'
+  if [ -n "${STEADFAST_BENCH_BEFORE:-}" ]; then default='steadfast before'; fi
+  read -r -a SYSTEMS <<<"${STEADFAST_BENCH_SYSTEMS:-$default}"
   build_driver nfs
   NFS=$DRIVER
   case " ${SYSTEMS[*]} " in *" steadfast "*) build_release ;; esac
@@ -24,7 +26,7 @@ prepare_nfs() {
   nfs_world
 }
 
-declare -A PORT=([steadfast]=22049 [ganesha-dirsync]=22149 [ganesha]=22249) PID=() EXPORT=() IMAGE=() RATE=()
+declare -A PORT=([steadfast]=22049 [ganesha-dirsync]=22149 [ganesha]=22249 [before]=22349) PID=() EXPORT=() IMAGE=() RATE=()
 
 # volume SYSTEM DIR MIB: formats an image in DIR, and serves it.
 volume() {
@@ -32,7 +34,7 @@ volume() {
   IMAGE[$system]=$image
   prewrite "$image" "$3"
   case $system in
-    steadfast)
+    steadfast|before)
       EXPORT[$system]=/
       "$STEADFAST" mkfs --force "$image" >/dev/null || die "steadfast mkfs failed"
       ;;
@@ -51,6 +53,7 @@ serve() {
   local system=$1 port=${PORT[$1]} image=${IMAGE[$1]} options=nodiscard
   case $system in
     steadfast) nfs_steadfast "$image" "$port" $((port + 1)) "$image.log" ;;
+    before) STEADFAST=$STEADFAST_BENCH_BEFORE nfs_steadfast "$image" "$port" $((port + 1)) "$image.log" ;;
     ganesha*)
       if [ "$system" = ganesha-dirsync ]; then options+=,dirsync; fi
       ext4_inside "$image" "${EXPORT[$system]}" "$options"
@@ -82,7 +85,7 @@ cool() {
 check_volume() {
   unserve "$1"
   case $1 in
-    steadfast) sf_fsck "${IMAGE[$1]}" ;;
+    steadfast|before) sf_fsck "${IMAGE[$1]}" ;;
     ganesha*) e2fsck -f -n "${IMAGE[$1]}" >/dev/null 2>&1 || die "e2fsck finds errors in ${IMAGE[$1]}" ;;
   esac
   rm -f "${IMAGE[$1]}" "${IMAGE[$1]}".log*

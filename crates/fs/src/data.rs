@@ -219,7 +219,7 @@ impl Mounted {
             let mut ways = Ways {
                 in_place: self.may_write_in_place(ino),
                 out_of_place: out_of_place.then_some(data.len() as u64),
-                cut: self.faults.moved_cut,
+                cut: self.options.faults.moved_cut,
             };
             let (peeked, mut count, waits) = {
                 let state = inode.shared();

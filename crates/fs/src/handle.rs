@@ -104,7 +104,7 @@ impl Fs {
     /// durable first, also those of a call that failed half-way. All threads are of one stream:
     /// those that come together share a record and its flush. No lock is held. A front end that defers commits waits itself.
     fn answer<T>(&self, result: Result<T>) -> Result<T> {
-        if self.contract() != Contract::Sync || self.mounted.defers_commits {
+        if self.contract() != Contract::Sync || self.mounted.options.defer_commits {
             return result;
         }
         let stream = self.mounted.store.stream(Stream::default());
@@ -225,7 +225,7 @@ impl FileSystem for Fs {
             _ => Object::File(ino),
         };
         let stream = self.live()?.store.stream(caller.stream);
-        if self.live()?.faults.commit_all {
+        if self.live()?.options.faults.commit_all {
             return self.sync();
         }
         self.live()?

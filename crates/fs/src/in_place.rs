@@ -95,12 +95,12 @@ impl Mounted {
     /// its lock.
     pub(crate) fn may_write_in_place(&self, ino: Ino) -> bool {
         self.writes_in_place()
-            && (self.faults.in_place_past_end || self.is_durable(ino, Concerns::Size))
+            && (self.options.faults.in_place_past_end || self.is_durable(ino, Concerns::Size))
     }
 
     /// Bytes of a unit: data is patched in whole units.
     pub(crate) fn patch_unit(&self) -> usize {
-        if self.writes_in_place() && !self.faults.narrow_patches {
+        if self.writes_in_place() && !self.options.faults.narrow_patches {
             SECTOR_SIZE
         } else {
             1
@@ -161,7 +161,7 @@ impl Mounted {
     pub(crate) fn sync_file(&self, ino: Ino, metadata: bool) -> Result<()> {
         let journal = &self.store.journal;
         self.write_out(ino)?;
-        let stable = self.faults.fdatasync_without_metadata || !self.wants_commit(ino);
+        let stable = self.options.faults.fdatasync_without_metadata || !self.wants_commit(ino);
         if metadata || !stable {
             let stream = self.store.stream(steadfast_vfs::Stream::default());
             journal.sync(stream, &[]).map_err(from_journal)?;

@@ -107,14 +107,8 @@ pub struct InodeShown {
     pub place: (BlockNo, u64),
     /// What a mount would say of it.
     pub attr: Attr,
-    /// Its flags.
-    pub flags: u32,
-    /// Blocks that it claims to own.
-    pub blocks: u64,
-    /// Block of its extended attributes, or the index of several, if they are not in the inode.
-    pub xattr_block: Option<BlockNo>,
-    /// Of a directory: its parent, and its number of entries.
-    pub directory: Option<(Ino, u64)>,
+    /// Its fields as they are stored.
+    pub disk: DiskInode,
     /// Of a symbolic link: its target.
     pub target: Option<Vec<u8>>,
     /// Node blocks of its tree, children before their parents.
@@ -239,12 +233,7 @@ impl Inspector {
         let mut shown = InodeShown {
             place: (place.block, place.slot),
             attr: disk.attr(ino, 0),
-            flags: disk.flags.get(),
-            blocks: disk.blocks.get(),
-            xattr_block: Some(BlockNo(disk.xattr_block.get())).filter(|at| at.0 != 0),
-            directory: disk
-                .is_dir()
-                .then(|| (disk.parent.get(), disk.entries.get())),
+            disk,
             target: None,
             nodes: Vec::new(),
             extents: Vec::new(),

@@ -5,13 +5,13 @@ use crate::features::{Feature, Features};
 use crate::inode::{self, Inode, Table};
 use crate::layout::{DiskInode, DiskTime};
 use crate::notes::Notes;
-use crate::options::Faults;
+use crate::options::MountOptions;
 use crate::reader::Current;
 use crate::slots::{self, Slots};
 use crate::work::Store;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use steadfast_vfs::{Clock, Errno, Ino, Result};
+use steadfast_vfs::{Errno, Ino, Result};
 
 /// A mounted volume's state.
 pub(crate) struct Mounted {
@@ -25,16 +25,12 @@ pub(crate) struct Mounted {
     pub(crate) notes: Notes,
     /// What the superblock says is in use.
     pub(crate) features: Features,
-    /// Where times come from.
-    pub(crate) clock: Arc<dyn Clock>,
-    /// Planted bugs.
-    pub(crate) faults: Faults,
+    /// As it was mounted.
+    pub(crate) options: MountOptions,
     /// Nothing may be changed.
     pub(crate) read_only: bool,
     /// Data that is read stays in memory.
     pub(crate) keeps_data: bool,
-    /// The front end waits for commits.
-    pub(crate) defers_commits: bool,
     /// Most overwrites that wait to be written in place, in blocks.
     pub(crate) in_place_blocks_max: u64,
     /// Held by renames that move a directory to another parent: the shape of the tree
@@ -68,7 +64,7 @@ impl Mounted {
 
     /// The time now.
     pub(crate) fn now(&self) -> DiskTime {
-        self.clock.now().into()
+        self.options.clock.now().into()
     }
 
     /// EIO when it is unmounted.

@@ -52,7 +52,7 @@ fn load(fs: &Mounted) -> Result<Dir> {
 
 /// Enters an orphan, if it is not there yet. The caller holds the orphan directory's lock.
 pub(crate) fn add(fs: &Mounted, work: &mut Work<'_>, ino: Ino, kind: FileKind) -> Result<()> {
-    if fs.faults.forget_orphan {
+    if fs.options.faults.forget_orphan {
         return Ok(());
     }
     let mut dir = load(fs)?;

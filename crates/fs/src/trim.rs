@@ -60,7 +60,7 @@ impl Mounted {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Trimmed> {
         self.writable()?;
-        if self.faults.trim_current {
+        if self.options.faults.trim_current {
             return self.trim_current();
         }
         let (journal, volume) = (&self.store.journal, &self.store.volume);
@@ -85,7 +85,7 @@ impl Mounted {
             while look.from < look.to
                 && let Some((at, count)) = self.store.alloc.begin_trim(group, &look)?
             {
-                if self.faults.trim_unheld {
+                if self.options.faults.trim_unheld {
                     self.store.alloc.end_trim();
                 }
                 let told = journal.trim(at, count);

@@ -58,7 +58,7 @@ impl Mounted {
             self.store.alloc.unreserve(reserved);
             return Ok(());
         }
-        if self.faults.size_before_data && !state.pages.held {
+        if self.options.faults.size_before_data && !state.pages.held {
             // Planted: the size goes with this transaction, the data with a later one.
             state.pages.held = true;
             return Ok(());
@@ -80,7 +80,7 @@ impl Mounted {
         for run in &moving {
             free_replaced(work, &mut new, run)?;
         }
-        if self.faults.moved_early && !moving.is_empty() {
+        if self.options.faults.moved_early && !moving.is_empty() {
             // Planted: the extents are swapped in this transaction, the data is written in a later one.
             for run in &moving {
                 let blocks = run.clone().filter_map(|page| pages.remove(&page));

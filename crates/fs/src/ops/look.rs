@@ -199,7 +199,7 @@ impl Mounted {
                 && inode.may_be_nameless()
                 && self.read_inode(ino).is_ok_and(|disk| disk.nlink.get() == 0)
         };
-        let stream = || match self.faults.release_elsewhere {
+        let stream = || match self.options.faults.release_elsewhere {
             true => OWN_STREAM,
             false => self.of_inode(ino).unwrap_or(OWN_STREAM),
         };

@@ -134,7 +134,7 @@ impl Mounted {
             let perm = perm_after_acl(caller, &node.old.subject(), acl.perm_bits());
             node.new.set_perm(perm);
         };
-        if self.faults.mode_before_acl {
+        if self.options.faults.mode_before_acl {
             self.change_xattrs(caller, ino, name, |node, _| {
                 follow(node);
                 Ok(())

@@ -97,7 +97,8 @@ pub(super) fn look(image: &Path, device: &volume::Device, which: &Which) -> Resu
 
 impl Shown {
     fn of(image: &Path, ino: u64, shown: InodeShown, inspector: &Inspector) -> Shown {
-        let attr = shown.attr;
+        let (attr, disk) = (shown.attr, shown.disk);
+        let is_dir = attr.kind == FileKind::Directory;
         let is_device = matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice);
         Shown {
             image: image.display().to_string(),
@@ -106,20 +107,20 @@ impl Shown {
             slot: shown.place.1,
             kind: kind_name(attr.kind),
             mode: format!("{:04o}", attr.perm),
-            flags: shown.flags,
+            flags: disk.flags.get(),
             links: attr.nlink,
             uid: attr.uid,
             gid: attr.gid,
             size: attr.size,
-            blocks: shown.blocks,
+            blocks: disk.blocks.get(),
             generation: attr.generation,
             modified: seconds(attr.mtime),
             changed: seconds(attr.ctime),
             accessed: seconds(attr.atime),
             made: seconds(attr.btime),
             device_number: is_device.then_some(attr.rdev),
-            parent: shown.directory.map(|(parent, _)| parent),
-            entries: shown.directory.map(|(_, entries)| entries),
+            parent: is_dir.then(|| disk.parent.get()),
+            entries: is_dir.then(|| disk.entries.get()),
             target: shown.target.as_deref().map(name),
             nodes: (shown.nodes.iter())
                 .map(|node| Node {
@@ -136,7 +137,7 @@ impl Shown {
                     unwritten: extent.unwritten,
                 })
                 .collect(),
-            xattr_block: shown.xattr_block.map(|at| at.0),
+            xattr_block: Some(disk.xattr_block.get()).filter(|at| *at != 0),
             xattrs: (shown.xattrs.iter())
                 .map(|(key, value)| Xattr {
                     name: name(key),
