@@ -25,7 +25,7 @@ struct State {
     /// Those of them that came after the last flush.
     pending: Vec<Event>,
     last_mark: Vec<u8>,
-    /// What lies above the durable content.
+    /// Writes above the durable content.
     above: HashMap<u64, [u8; SECTOR]>,
     counters: [u64; 4],
 }
@@ -42,7 +42,7 @@ fn coin(random: &mut Random) -> bool {
     random.below(2) == 1
 }
 
-/// Which of the pending writes survive.
+/// Selection of the pending writes that survive.
 #[derive(Clone, Copy)]
 enum Kind {
     All,

@@ -13,7 +13,7 @@ use fuser::{
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// What is served.
+/// The disk that is served.
 pub(crate) trait Disk: Send + Sync + 'static {
     /// Bytes of the disk.
     fn len(&self) -> u64;
@@ -29,7 +29,7 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn command(&self) -> &'static str;
     /// Takes what is written there.
     fn commanded(&self, text: &[u8]) -> Result<(), String>;
-    /// What is read from there.
+    /// Answer that is read from there.
     fn answer(&self) -> String;
     /// Writes, bytes written, flushes, trims.
     fn counters(&self) -> [u64; 4];

@@ -38,7 +38,7 @@ pub(crate) fn open(name: &str, blocks: u64) -> std::result::Result<Arc<dyn Block
     Ok(Arc::new(device))
 }
 
-/// What went to a device.
+/// Counts of a device's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) flushes: u64,

@@ -1,7 +1,7 @@
 //! The journal's driver of `bench/run journal`.
 //!
 //! Job: take one measure of one system once, in a process of its own, and print the figures as lines
-//! `NAME VALUE`. Which system comes when, and what the figures mean side by side, is `bench/run`'s.
+//! `NAME VALUE`. `bench/run` sets the order of the systems and compares the figures.
 //! `bench/gojournal` is its counterpart for go-journal: same measures, same names.
 //!
 //! DEVICE is `memory`, or a prewritten file (opened with `O_DIRECT`); what the file holds is lost.

@@ -48,7 +48,7 @@ struct Figure {
     /// Name of the file, without its ending.
     id: String,
     title: String,
-    /// What a bar is, with the unit.
+    /// Quantity of a bar, with the unit.
     axis: String,
     /// The measurement, as `bench/run` calls it.
     bench: String,
@@ -56,7 +56,7 @@ struct Figure {
     /// values.
     #[serde(default)]
     peers: Vec<String>,
-    /// How a value is scaled before it is drawn (values only).
+    /// Scale of a value when it is drawn (values only).
     #[serde(default = "one")]
     scale: f64,
     bar: Vec<Bar>,
@@ -281,7 +281,7 @@ fn paint(
     Ok(())
 }
 
-/// What each colour stands for, in one row under the title.
+/// Meaning of each colour, in one row under the title.
 fn legend(
     series: &[Series],
     head: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,

@@ -40,7 +40,7 @@ impl Row {
         median(self.values(system))
     }
 
-    /// How many times as good the subject is as a peer.
+    /// Ratio of the subject to a peer: above 1, the subject is better.
     pub(crate) fn ratio_of_medians(&self, subject: &str, peer: &str) -> Option<f64> {
         self.ratio(subject, peer).map(|ratio| ratio.of_medians)
     }

@@ -29,7 +29,7 @@ use steadfast_nfs_client::client::{Client, Export, check_stable, succeeded};
 use steadfast_nfs_client::rpc::{Reply, Target};
 use steadfast_nfs_client::{Failure, wrong};
 
-/// How long a client waits for a server to come back.
+/// Time that a client waits for a server to come back.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 const FILES_MAX: usize = 40;
@@ -38,7 +38,7 @@ const STABLE_BYTES_MAX: u64 = 16 << 10;
 const UNSTABLE_BYTES_MAX: u64 = 16 << 10;
 const UNSTABLE_PIECES_MAX: u64 = 8;
 const READ_BYTES: u32 = 64 << 10;
-/// One file in so many operations is read back at once.
+/// Operations per file that is read back at once.
 const READ_BACK_EVERY: u64 = 16;
 
 #[derive(Default)]
@@ -79,7 +79,7 @@ fn dir_name(client: u32) -> String {
     format!("crash-{client}")
 }
 
-/// How the clients work.
+/// Load of the clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) clients: u32,
@@ -189,9 +189,9 @@ struct Worker {
     number: u64,
     random: Random,
     exclusive: bool,
-    /// What was acknowledged.
+    /// Acknowledged state.
     tree: Tree,
-    /// What is on its way.
+    /// Events that are not acknowledged.
     pending: Vec<Event>,
     handles: BTreeMap<String, nfs_fh3>,
     log: BufWriter<File>,
@@ -448,7 +448,7 @@ impl Worker {
         self.acknowledged()
     }
 
-    /// Where to write: inside the file, or a little behind its end.
+    /// Offset of a write: inside the file, or a little after its end.
     fn place(&mut self, name: &str) -> u64 {
         let now = self.tree.0.get(name).map_or(0, Vec::len) as u64;
         let room = FILE_BYTES_MAX - UNSTABLE_PIECES_MAX * UNSTABLE_BYTES_MAX;
@@ -475,7 +475,7 @@ impl Worker {
         Ok(succeeded(found, &format!("LOOKUP {name}"))?.object)
     }
 
-    /// What was on its way is stable: it goes into the account.
+    /// The pending events are stable: they go into the account.
     fn acknowledged(&mut self) -> Result<(), Failure> {
         for event in std::mem::take(&mut self.pending) {
             self.tree.apply(&event);

@@ -25,7 +25,7 @@ use steadfast_nfs_client::rpc::Target;
 
 const ROOT: u64 = 1;
 
-/// What the server does wrong.
+/// Fault of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     None,

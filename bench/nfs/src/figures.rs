@@ -1,10 +1,10 @@
-//! What a run took: wall clock, latencies, and the server's processor time.
+//! Figures of a run: wall clock, latencies, and the server's processor time.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
-/// How long each operation took.
+/// Latency of each operation.
 #[derive(Default)]
 pub(crate) struct Latencies(Vec<Duration>);
 
@@ -47,7 +47,7 @@ impl Latencies {
     }
 }
 
-/// The least value that so many of a hundred do not exceed.
+/// The least value that `percent` percent of the values do not exceed.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What stands before the workload on the command line.
+//! Options before the workload on the command line.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

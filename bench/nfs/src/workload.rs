@@ -1,6 +1,6 @@
-//! The workloads. Each runs once, with any number of clients: a thread, a connection and a directory each. What has to be
-//! there before is made before the clock starts; what comes back is compared with what must come back, as part of the run
-//! where that costs little, behind it otherwise.
+//! The workloads. Each runs once, with any number of clients: a thread, a connection and a directory each. Preparations
+//! come before the clock starts; replies are compared with the expected ones, as part of the run where that costs little,
+//! after it otherwise.
 
 mod directory;
 mod idle;
@@ -26,7 +26,7 @@ use steadfast_nfs_client::Failure;
 use steadfast_nfs_client::calls::{Call, decode};
 use steadfast_nfs_client::client::{Client, Export, succeeded};
 
-/// What all workloads need.
+/// Settings of all workloads.
 pub(crate) struct Run {
     pub(crate) export: Export,
     pub(crate) clients: u32,
@@ -113,7 +113,7 @@ impl Run {
     }
 }
 
-/// What a client has done.
+/// Work that a client has done.
 #[derive(Default)]
 struct Work {
     operations: u64,

@@ -11,9 +11,9 @@ const UNLINKED_BYTES: usize = 16 << 10;
 /// A kind of call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
-    /// Appends so many bytes to a file.
+    /// Appends this many bytes to a file.
     Append(usize),
-    /// Reads so many bytes of a file that was appended to in such pieces.
+    /// Reads this many bytes of a file that was appended to in such pieces.
     Read(usize),
     /// Makes a file.
     Create,
@@ -170,7 +170,7 @@ impl Work {
         &self.buffer[..self.call.bytes()]
     }
 
-    /// Makes the calls of `range`; `before` each is told its number.
+    /// Makes the calls of `range`; `before` receives the number of each call before it.
     pub(crate) fn run(
         &mut self,
         fs: &dyn FileSystem,

@@ -28,7 +28,7 @@ const FILE: NewNode = NewNode {
     rdev: 0,
 };
 
-/// What was put into a volume.
+/// Content of a volume.
 #[derive(Default)]
 struct Filled {
     files: u64,

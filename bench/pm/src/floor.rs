@@ -27,19 +27,19 @@ enum Step {
     Fence,
 }
 
-/// What some calls do to the medium.
+/// Effect of some calls on the medium.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     steps: Vec<Step>,
     own: Vec<u8>,
     counts: Counts,
-    /// Where each call begins, in order.
+    /// Beginning of each call, in order.
     calls: Vec<usize>,
 }
 
 impl Plan {
-    /// The plan of calls that were recorded, each after a mark and each with `buffer` as its data. What came before the first
-    /// mark is left out.
+    /// The plan of calls that were recorded, each after a mark and each with `buffer` as its data. Events before the first
+    /// mark are left out.
     pub(crate) fn of(events: &[Event], buffer: &[u8]) -> Plan {
         let mut plan = Plan::default();
         let marked = |event: &Event| matches!(event, Event::Mark(_));
@@ -127,7 +127,7 @@ impl Plan {
         self.calls.len()
     }
 
-    /// What it does in all.
+    /// Counts of the whole plan.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }

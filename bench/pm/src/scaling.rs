@@ -63,7 +63,7 @@ fn side_by_side<W: Send>(
     })
 }
 
-/// What the calls of each thread do, and the medium before them.
+/// Record of each thread's calls, and the medium before them.
 struct Recorded {
     content: Vec<u8>,
     plans: Vec<(Plan, Plan)>,
@@ -166,7 +166,7 @@ fn spin(threads: usize) -> Result<f64> {
     side_by_side((0..threads as u64).collect(), |_| Ok(()), work)
 }
 
-/// How often as much two threads do as one in the same time, by the best of some turns of each.
+/// Throughput of two threads over that of one, by the best of some turns of each.
 fn scaled(mut seconds: impl FnMut(usize) -> Result<f64>) -> Result<f64> {
     let (mut one, mut two) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {

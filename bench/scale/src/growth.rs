@@ -24,7 +24,7 @@ const GIB: u64 = 1 << 30;
 /// Room for a million inodes and their names.
 const CACHE_BYTES: u64 = GIB;
 
-/// Takes all rows with so many entries, inodes, pages; `image` is made again for each volume.
+/// Takes all rows with `size` entries, inodes, pages; `image` is made again for each volume.
 pub(crate) fn measure(image: &Path, size: u64, figures: &mut Figures) -> Result<(), String> {
     make_quietly(image, 16 * GIB)?;
     let inos = directory(image, size, figures)?;
@@ -34,8 +34,8 @@ pub(crate) fn measure(image: &Path, size: u64, figures: &mut Figures) -> Result<
     control(size, figures)
 }
 
-/// The least that a look into so many entries can cost when they no longer fit into the processor's caches: maps of the
-/// standard library, in the orders of `known-forget` and of `entries-create`.
+/// Minimum cost of a look into `size` entries when they no longer fit into the processor's caches: maps of the standard
+/// library, in the orders of `known-forget` and of `entries-create`.
 fn control(size: u64, figures: &mut Figures) -> Result<(), String> {
     let mut map: HashMap<u64, [u64; 8]> = (0..size).map(|key| (key * 16, [key; 8])).collect();
     row(figures, "control-map-remove", size, |index| {
@@ -88,7 +88,7 @@ fn keep(figures: &mut Figures, row: &str, size: u64, micros: f64) -> Result<(), 
     figures.value(&format!("growth-{row}-{size}"), "us", micros)
 }
 
-/// Changes in a directory of so many entries. Returns the inodes.
+/// Changes in a directory of `size` entries. Returns the inodes.
 fn directory(image: &Path, size: u64, figures: &mut Figures) -> Result<Vec<Ino>, String> {
     let caller = Caller::root();
     let (fs, _) = open(image)?;

@@ -89,7 +89,7 @@ struct Place {
 }
 
 impl Place {
-    /// A new volume of so many mebibytes.
+    /// A new volume of `mib` mebibytes.
     fn new(url: &str, what: &str, mib: u64) -> Result<Place> {
         let stamp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
         let url = format!("{}/{what}-{}", url.trim_end_matches('/'), stamp.as_nanos());

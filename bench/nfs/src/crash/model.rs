@@ -1,5 +1,5 @@
-//! What a client's directory must hold: the acknowledged operations, applied in order; and what may differ from that while
-//! an operation waits for its acknowledgement.
+//! Expected content of a client's directory: the acknowledged operations, applied in order; and permitted differences
+//! while an operation waits for its acknowledgement.
 
 use std::collections::BTreeMap;
 use std::fmt;

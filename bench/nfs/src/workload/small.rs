@@ -15,7 +15,7 @@ use steadfast_nfs_client::client::{Client, check_stable};
 use steadfast_nfs_client::{Failure, wrong};
 
 pub(crate) const SMALL_FILE_BYTES: usize = 100;
-/// One file in so many is read back before it is removed.
+/// Removed files per file that is read back first.
 const READ_BACK_EVERY: u64 = 64;
 /// Calls of one round of the metadata loop.
 const METADATA_CALLS: u64 = 7;
@@ -42,7 +42,7 @@ impl Run {
     }
 }
 
-/// What the load has made it has also removed.
+/// The load has removed everything that it made.
 fn left_nothing(mut state: State) -> Result<(), Failure> {
     let mut names = state.client.names(&state.dir)?.into_iter();
     match names.find(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix))) {
