@@ -60,7 +60,7 @@ pub enum Direct {
     Require,
 }
 
-/// How to open a [`FileDevice`].
+/// Options for opening a [`FileDevice`].
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// Refuse writes; needs no write permission and shares the device with other readers.
@@ -69,8 +69,8 @@ pub struct FileOptions {
     pub direct: Direct,
     /// Whether to lock the device. Leave it on unless the host file system cannot lock.
     pub lock: bool,
-    /// How scattered requests are carried out. Where the system refuses it, the next best
-    /// stands in: [`FileDevice::engine`] and [`FileDevice::engine_refusal`] tell.
+    /// Engine for scattered requests. Where the system refuses it, the next best is used
+    /// instead: see [`FileDevice::engine`] and [`FileDevice::engine_refusal`].
     pub engine: Engine,
 }
 
@@ -99,7 +99,7 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// What was opened.
+    /// Path of the file or partition.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -129,8 +129,9 @@ impl FileDevice {
         self.engine_refusal.as_ref()
     }
 
-    /// What the kernel knows of the disk's volatile cache; see [`WriteCache`] for what can be
-    /// concluded from it. [`Geometry::volatile_cache`] stays on the safe side whatever it is.
+    /// The kernel's view of the disk's volatile cache; see [`WriteCache`] for what can be
+    /// concluded from it. [`Geometry::volatile_cache`] does not depend on it and stays on the
+    /// safe side.
     #[must_use]
     pub fn write_cache(&self) -> WriteCache {
         rustix::fs::fstat(&self.medium.fd).map_or(WriteCache::Unknown, |stat| {

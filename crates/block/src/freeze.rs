@@ -20,7 +20,7 @@ struct State {
 }
 
 impl State {
-    /// How long the freeze lasts yet, if there is one.
+    /// Time left of the freeze, if there is one.
     fn left(&self) -> Option<Duration> {
         let left = self.until?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)

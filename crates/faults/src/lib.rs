@@ -18,7 +18,7 @@
 
 #![no_std]
 
-/// What a switch is when nothing is planted.
+/// Value of a switch when nothing is planted.
 #[doc(hidden)]
 pub trait Unplanted {
     /// That value.

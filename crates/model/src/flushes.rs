@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-/// What a flush promises.
+/// Promise of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contract {
     /// `flush=store`.
@@ -19,12 +19,12 @@ pub enum Contract {
     Cache {
         /// The age at which a flush that the store lacks holds up acknowledgements.
         lag_ms: u64,
-        /// How much the store may lack, in the unit of [`Flushes::begin`].
+        /// Maximum lag of the store, in the unit of [`Flushes::begin`].
         lag_weight: u64,
     },
 }
 
-/// What was lost.
+/// Cause of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Process or power failed: the cache device is there.

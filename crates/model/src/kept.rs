@@ -12,12 +12,12 @@ const PIECES_MAX: usize = 12;
 
 /// Bytes by their position, which never change.
 pub trait Store: Debug + Send + Sync {
-    /// Fills `buf` with the bytes from `offset` on. What cannot be had is left as zeros; it is the store that knows of it, and that
-    /// nothing that was read since is to be believed.
+    /// Fills `buf` with the bytes from `offset` on. Unavailable bytes are left as zeros; the store knows of it, and that
+    /// nothing read since can be trusted.
     fn read(&self, offset: u64, buf: &mut [u8]);
 }
 
-/// Where the bytes of a write are kept.
+/// Place of a write's bytes.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// There.

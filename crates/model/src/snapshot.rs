@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use steadfast_vfs::{FileKind, Ino, Time};
 
-/// Which times are compared. Content, names and other attributes always are.
+/// Times that are compared. Content, names and other attributes always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Observe {
     /// mtime of everything but directories.
@@ -43,10 +43,10 @@ impl Observe {
     };
 }
 
-/// What is at one path.
+/// Entry of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// Mode.
     pub perm: u16,
@@ -113,7 +113,7 @@ impl Digest {
 /// A tree as observed.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Snapshot {
-    /// What is at each path; `/` is the root.
+    /// Entry of each path; `/` is the root.
     pub entries: BTreeMap<Vec<u8>, Entry>,
 }
 
@@ -144,7 +144,7 @@ fn link_up(entries: &mut BTreeMap<Vec<u8>, Entry>, inos: &BTreeMap<Vec<u8>, Ino>
 }
 
 impl Snapshot {
-    /// What can be observed of a tree (open inodes without names cannot).
+    /// Everything observable of a tree (open inodes without names cannot be observed).
     #[must_use]
     pub fn of_tree(tree: &Tree) -> Snapshot {
         let mut snapshot = Snapshot::default();
@@ -230,7 +230,7 @@ impl Tree {
         })
     }
 
-    /// What can be observed of this tree.
+    /// Everything observable of this tree.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of_tree(self)

@@ -13,7 +13,7 @@ use steadfast_vfs::{
     AllocateMode, Caller, FileKind, RenameMode, SetAttr, SetTime, Stream, Time, XattrMode,
 };
 
-/// What a random workload is like.
+/// Shape of a random workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Streams, each with its operations in between those of the others.

@@ -27,7 +27,7 @@ use steadfast_block::{
 /// is the durable content.
 pub(crate) type Fate = [u16; SECTORS];
 
-/// How many images to make of one cut.
+/// Maximum number of images of one cut.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// List images exhaustively while they are no more than 2 to this power; that is, with
@@ -266,7 +266,7 @@ enum Stage {
     },
 }
 
-/// What survives on its own in a listing.
+/// Units that survive independently in a listing.
 enum Units {
     /// Digit `i` is a position in the candidates of one sector.
     Sectors(Vec<SectorUnit>),

@@ -220,7 +220,7 @@ pub(crate) struct PendingBlock {
     pub(crate) at: BlockNo,
     /// The durable content, then the different pending ones.
     pub(crate) candidates: Vec<Arc<Candidate>>,
-    /// What the cache holds: the candidate written last.
+    /// Content of the cache: the candidate written last.
     pub(crate) newest: u16,
 }
 

@@ -89,14 +89,14 @@ pub enum TraceEvent {
         began: usize,
         /// Positions of earlier writes that had not yet returned then: not covered.
         in_flight: Vec<usize>,
-        /// What came of it.
+        /// Its outcome.
         outcome: FlushOutcome,
     },
     /// The harness noted something, such as "operation `n` was acknowledged".
     Mark(u64),
 }
 
-/// What a flush did.
+/// Outcome of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushOutcome {
     /// The writes it covers are durable.

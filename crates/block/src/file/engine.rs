@@ -1,4 +1,4 @@
-//! Which way requests take to the kernel.
+//! Choice of the engine that passes requests to the kernel.
 
 use super::batch::{Failure, Reads, Writes};
 use super::rings::{MakeRing, Rings};
@@ -12,8 +12,8 @@ use std::io;
 /// Threads that stand in where io_uring is refused.
 const THREADS_DEFAULT: usize = 4;
 
-/// How a batch of scattered requests is carried out. Single requests and flushes always go
-/// straight from the caller's thread to the kernel: no way is shorter.
+/// Method of carrying out a batch of scattered requests. Single requests and flushes
+/// always go straight from the caller's thread to the kernel: no way is shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Engine {
     /// One after another in the caller's thread.
@@ -71,7 +71,7 @@ impl Backend {
         }
     }
 
-    /// Which engine this is.
+    /// This engine's kind.
     pub(super) fn engine(&self) -> Engine {
         match self {
             Backend::Caller => Engine::Caller,

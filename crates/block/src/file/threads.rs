@@ -58,13 +58,13 @@ struct Job {
 /// Consecutive bytes of one part of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stretch {
-    /// Which part of the batch.
+    /// Index of the part in the batch.
     part: usize,
-    /// Where in that part.
+    /// Offset in that part.
     from: usize,
-    /// Where on the medium, in bytes.
+    /// Offset on the medium, in bytes.
     offset: u64,
-    /// Where in the job's buffer.
+    /// Range in the job's buffer.
     place: Range<usize>,
 }
 
@@ -94,7 +94,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     pub(super) fn threads(&self) -> usize {
         self.threads.len()
     }

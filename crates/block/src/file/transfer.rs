@@ -21,9 +21,9 @@ const BOUNCE_BUFFERS_MAX: usize = 4;
 pub(super) const IOV_MAX: usize = 1024;
 /// Segments of a request that needs no memory for its list.
 const IOV_SMALL: usize = 32;
-/// How often a request is repeated that the system has no resources for, one after another.
+/// Maximum number of repetitions in a row of a request that the system has no resources for.
 const AGAIN_MAX: u32 = 100;
-/// How long to wait before it is repeated.
+/// Pause before each repetition.
 const AGAIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Reads all of `buf` from byte `offset` on.

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Requests in flight in one ring.
 const ENTRIES: u32 = 128;
-/// How long to wait when the kernel refuses to be waited for.
+/// Pause when the kernel refuses to be waited for.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Bytes moved, or why the kernel moved none. `EAGAIN` if the request never started.

@@ -1,6 +1,6 @@
-//! Which cut explains a recovered disk.
+//! Search for a cut that explains a recovered disk.
 //!
-//! Blocks fall into *cells*: the finest ranges that no change divides. What a cell holds
+//! Blocks fall into *cells*: the finest ranges that no change divides. A cell's content
 //! depends only on those operations that touch it. The prefixes of the streams are chosen one
 //! stream after another; a cell is compared as soon as all streams that leave it open are
 //! chosen. Where each operation leaves a trace of its own in some cell, that finds the
@@ -28,7 +28,7 @@ pub(super) struct Cell {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cells(pub(super) Vec<Cell>);
 
-/// What a check may choose from.
+/// Choices of a check.
 pub(super) struct Bounds {
     pub(super) least: Vec<u32>,
     pub(super) most: Vec<u32>,
@@ -117,7 +117,7 @@ impl Log {
         }
     }
 
-    /// What a cell holds in a cut; `None` if the block does not live that far. Bytes that may
+    /// Content of a cell in a cut; `None` if the block does not live that far. Bytes that may
     /// have several values take over the one found, if it is one of them.
     pub(super) fn render<'a>(
         &'a self,
@@ -275,7 +275,7 @@ impl Log {
         live.into_iter().collect()
     }
 
-    /// How many operations of each stream are in a cut.
+    /// Number of operations of each stream in a cut.
     #[must_use]
     pub fn prefixes(&self, survivors: &Survivors) -> Vec<(u32, u32)> {
         let taken = survivors.taken.iter().copied();

@@ -5,7 +5,7 @@ use super::check::{Bounds, Survivors};
 use super::{Image, Log, entry, hex};
 use std::fmt;
 
-/// What is wrong with a disk. Operations are named by position and text.
+/// Fault of a disk. Operations are named by position and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It is the result of a cut, but lacks acknowledged operations.
@@ -34,7 +34,7 @@ pub enum Why {
 pub struct Violation {
     /// When the power failed.
     pub at: usize,
-    /// What is wrong.
+    /// Fault of the disk.
     pub why: Why,
     /// The allowed cut that differs least, among those that were tried: stream and length.
     pub nearest: Vec<(u32, u32)>,

@@ -403,14 +403,14 @@ fn a_violation_says_what_is_wrong() {
 
 // ---- the definition, literally ------------------------------------------------------------
 
-/// What was done, for the definition: operations with times, syncs with what they promised.
+/// History for the definition: operations with times, syncs with their promises.
 #[derive(Default)]
 struct Story {
     ops: Vec<(Operation, usize)>,
     syncs: Vec<(HashSet<usize>, usize)>,
 }
 
-/// What an operation does to single bits, in four sets.
+/// Effect of an operation on single bits, in four sets.
 #[derive(Default)]
 struct Footprint {
     writes: HashSet<(u64, usize)>,

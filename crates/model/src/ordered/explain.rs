@@ -8,7 +8,7 @@ use crate::tree::Tree;
 use std::fmt;
 use steadfast_vfs::Stream;
 
-/// How much of one stream is in a tree.
+/// Part of one stream in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// The stream.
@@ -34,7 +34,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// What is wrong with a tree. Operations are named by position and text.
+/// Fault of a tree. Operations are named by position and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It is a state of the history, without operations that were durable.
@@ -68,11 +68,11 @@ pub struct Violation {
     pub contract: &'static str,
     /// When the power failed.
     pub cut: Cut,
-    /// What is wrong.
+    /// Fault of the tree.
     pub why: Why,
     /// The allowed state that differs least.
     pub nearest: Vec<Prefix>,
-    /// How the tree differs from it.
+    /// Difference of the tree from it.
     pub diff: Diff,
 }
 

@@ -52,12 +52,12 @@ use steadfast_vfs::{Errno, FileSystem, Ino, Stream};
 /// the same one after the other. One call: it is atomic.
 pub type Split = fn(&Tree, &Call) -> Vec<Call>;
 
-/// What the contract leaves open.
+/// Choices that the contract leaves open.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Which times are compared. Those of directories never are with several streams.
+    /// Times that are compared. Those of directories never are with several streams.
     pub observe: Observe,
-    /// Which calls are not atomic; [`split_at_blocks`] or [`atomic`] or your own.
+    /// Calls that are not atomic; [`split_at_blocks`] or [`atomic`] or your own.
     pub split: Split,
     /// A failed call builds on the operations that made it fail, so it is in no tree without them.
     /// If false, failed calls are treated like lookups: they bind nothing.
@@ -154,7 +154,7 @@ impl Cut {
 pub struct Recorded {
     /// The operations with their callers and times.
     pub step: Step,
-    /// What it reported; `None` if it was never answered.
+    /// Reported result; `None` if it was never answered.
     pub result: Option<OpResult>,
     stream: usize,
     /// Pieces of its stream up to and including this operation.
@@ -170,9 +170,9 @@ pub enum RecordError {
         position: usize,
         /// The operation.
         step: Box<Step>,
-        /// What the model reports.
+        /// The model's result.
         expected: OpResult,
-        /// What was reported.
+        /// Reported result.
         found: OpResult,
     },
     /// There are more allowed states than [`Rules::states_max`]: sync more often, or
@@ -243,7 +243,7 @@ struct Floor {
     least: Vec<u32>,
 }
 
-/// What was done to a volume, and what a crash may therefore leave.
+/// History of a volume, and the states that a crash may therefore leave.
 #[derive(Clone, Debug)]
 pub struct History {
     rules: Rules,
@@ -324,7 +324,7 @@ impl History {
         self.states.len()
     }
 
-    /// What the file system must report for the next operation.
+    /// Required result of the next operation.
     pub fn expected(&self, step: &Step) -> OpResult {
         self.current.clone().step(step)
     }
@@ -473,7 +473,7 @@ impl History {
         self.floors.push(Floor { position, least });
     }
 
-    /// What must be there when the first `acked` operations were answered.
+    /// Least state when the first `acked` operations were answered.
     fn least(&self, acked: usize) -> Vec<u32> {
         let n = self.floors.partition_point(|f| f.position < acked);
         n.checked_sub(1)
@@ -481,7 +481,7 @@ impl History {
             .unwrap_or_default()
     }
 
-    /// What may be there when the first `issued` operations were called.
+    /// Greatest state when the first `issued` operations were called.
     fn most(&self, issued: usize) -> Vec<u32> {
         let mut most = vec![0; self.streams.len()];
         let mut left = self.streams.len();
@@ -590,7 +590,7 @@ impl History {
         Some(self.states.replay(&self.initial, fewest).closed())
     }
 
-    /// How many operations of each stream are in a state, by pieces.
+    /// Number of operations of each stream in a state, by pieces.
     fn prefixes(&self, taken: &[u32]) -> Vec<Prefix> {
         let mut out = Vec::new();
         for (index, stream) in self.streams.iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::workload::{Shape, Workload};
 use std::collections::HashSet;
 use steadfast_vfs::Caller;
 
-/// What the implementation does wrong.
+/// Bug of the implementation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bug {
     None,

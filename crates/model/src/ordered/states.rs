@@ -26,7 +26,7 @@ pub(super) struct Piece {
     pub(super) at: Time,
     /// Number of the inode that it may make.
     pub(super) ino: Ino,
-    /// What it reported, and what it did, in the history.
+    /// Its reported result and its effect in the history.
     pub(super) outcome: OpResult,
     pub(super) effect: u128,
     pub(super) touched: Vec<Ino>,

@@ -38,13 +38,13 @@ use crate::tree::Tree;
 use std::fmt;
 use steadfast_vfs::FileSystem;
 
-/// What was done to a volume, and what a crash may therefore leave.
+/// History of a volume, and the states that a crash may therefore leave.
 #[derive(Clone, Debug)]
 pub struct PrefixHistory {
     ops: Vec<(Step, Option<OpResult>)>,
     /// The sequence before each operation, and the present one.
     sequences: Vec<TreeSequence>,
-    /// Which operations only shrink the sequence.
+    /// Whether each operation only shrinks the sequence.
     shrinks: Vec<bool>,
 }
 
@@ -53,11 +53,11 @@ pub struct PrefixHistory {
 pub struct PrefixViolation {
     /// When the power failed.
     pub cut: Cut,
-    /// How many trees a crash could have left, values of sectors aside.
+    /// Number of trees that a crash could have left, values of sectors aside.
     pub trees: usize,
     /// The one that differs least, counted from the oldest.
     pub nearest: usize,
-    /// How what was found differs from it with the newest value in each sector.
+    /// Difference from it, with the newest value in each sector.
     pub diff: Diff,
     /// Files whose names and sizes are as they should be, with a value that no sector had.
     pub strange: Vec<String>,
@@ -119,7 +119,7 @@ impl PrefixHistory {
         &self.sequences[self.ops.len()]
     }
 
-    /// What the file system must report for the next operation.
+    /// Required result of the next operation.
     pub fn expected(&self, step: &Step) -> OpResult {
         self.current().clone().step(step)
     }

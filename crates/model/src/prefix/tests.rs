@@ -28,7 +28,7 @@ fn history(setup: &[&str], lines: &[&str]) -> PrefixHistory {
     h
 }
 
-/// What is there after other operations.
+/// Content after other operations.
 fn after(lines: &[&str]) -> Snapshot {
     tree(lines).snapshot()
 }

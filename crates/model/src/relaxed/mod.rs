@@ -32,7 +32,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use steadfast_vfs::{AllocateMode, Ino};
 
-/// What was done to a volume, and what a crash may therefore leave.
+/// History of a volume, and the states that a crash may therefore leave.
 #[derive(Clone, Debug)]
 pub struct RelaxedHistory {
     ops: Vec<(Step, Option<OpResult>)>,
@@ -59,9 +59,9 @@ pub struct RelaxedViolation {
     pub prefixes: (usize, usize),
     /// The prefix whose tree differs least, everything kept in it arrived.
     pub nearest: usize,
-    /// How what was found differs from it.
+    /// Difference from it.
     pub diff: Diff,
-    /// What no prefix explains, of files that are kept in the nearest.
+    /// Files kept in the nearest tree with content that no prefix explains.
     pub strange: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ impl State {
         }
     }
 
-    /// What is kept of the file that a path of the snapshot names.
+    /// Pages kept of the file that a path of the snapshot names.
     fn kept_of(&self, path: &[u8]) -> Option<&Kept> {
         let ino = self.tree.ino_at(path)?;
         self.kept.get(&ino).map(|kept| &**kept)
@@ -227,7 +227,7 @@ impl RelaxedHistory {
         &self.states[self.ops.len()]
     }
 
-    /// What the file system must report for the next operation.
+    /// Required result of the next operation.
     pub fn expected(&self, step: &Step) -> OpResult {
         self.current().clone().step(step)
     }

@@ -21,7 +21,7 @@ fn perm(acl: &Acl, who: Who) -> u16 {
     acl.perm(who).unwrap_or(0).into()
 }
 
-/// Which entry the group bits of the mode are.
+/// Entry that the group bits of the mode show.
 fn middle(acl: &Acl) -> Who {
     if acl.perm(Who::Mask).is_some() {
         Who::Mask

@@ -42,7 +42,7 @@ pub type TreeResult<T> = Result<T, Errno>;
 /// Names and values of extended attributes.
 pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a file system may hold.
+/// Limits of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest file, in bytes: beyond it EFBIG.
@@ -186,7 +186,7 @@ pub struct Listed {
     pub name: Vec<u8>,
     /// Inode it names.
     pub ino: Ino,
-    /// What that inode is.
+    /// Kind of that inode.
     pub kind: FileKind,
     /// Its place; listing goes on after it.
     pub cookie: Cookie,
