@@ -33,7 +33,7 @@ const COMMAND: &str = "STEADFAST";
 pub struct State {
     /// The files.
     pub dir: PathBuf,
-    /// What the workload acknowledged before the cut: it must be there.
+    /// Texts that the workload acknowledged before the cut: they must hold.
     pub acked: Vec<String>,
     /// That, and what it may have been about to acknowledge: it may be there.
     pub issued: Vec<String>,
@@ -83,16 +83,16 @@ pub struct Under {
 pub struct Blamed {
     /// Its number.
     pub call: u64,
-    /// What it did.
+    /// Text of the call.
     pub text: String,
 }
 
-/// What came out.
+/// Result of a test.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct Report {
-    /// What was found, worst first.
+    /// Findings, worst first.
     pub findings: Vec<Finding>,
-    /// What lessens the result.
+    /// Limits of the result.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// The report as `steadfast crash test` prints it.
@@ -278,7 +278,7 @@ enum Role {
     Check,
 }
 
-/// What this process is for, if it is this test's.
+/// Role of this process, if it belongs to this test.
 fn role(text: &str, name: &str) -> Option<Role> {
     match text.split_once(':') {
         Some(("workload", of)) if of == name => Some(Role::Workload),

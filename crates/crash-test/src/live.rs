@@ -55,7 +55,7 @@ impl LiveMount {
         self.ask("fail", options)
     }
 
-    /// What is not durable.
+    /// Changes that are not durable.
     ///
     /// # Errors
     /// If the mount does not answer.

@@ -20,7 +20,7 @@ use steadfast_model::{Handles, Op, Snapshot, Step, TestClock, ordered};
 use steadfast_sim::{CrashImage, Fault, Limits, SimDevice};
 use steadfast_vfs::{Caller, Errno, FileSystem, NewNode};
 
-/// What was counted.
+/// Counts of the exploration.
 #[derive(Default, Debug)]
 struct Counts {
     /// Runs with a failure.
@@ -82,7 +82,7 @@ fn must_stand_still(fs: &Fs, sim: &SimDevice, step: &Step) -> Result<(), String>
     Ok(())
 }
 
-/// What a mount of the healthy device finds.
+/// A mount of the healthy device finds an allowed state.
 fn must_be_allowed(
     image: CrashImage,
     promise: &Promise,

@@ -18,7 +18,7 @@ pub(crate) const VOLUME_BLOCKS: u64 = 1024;
 /// Blocks of their logs: small, so that the log wraps.
 const LOG_BLOCKS: u64 = 128;
 
-/// What the volumes lie on.
+/// Medium of the volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Medium {
     /// A simulated disk with a volatile cache; the volumes have logs.

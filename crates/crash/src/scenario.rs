@@ -20,17 +20,17 @@ pub(crate) enum Syncs {
     Between,
 }
 
-/// How many ways of syncing a pair there are.
+/// The ways of syncing a pair.
 pub(crate) const SYNCS: [Syncs; 4] = [Syncs::Never, Syncs::Fsync, Syncs::Fdatasync, Syncs::Between];
 
 /// A workload: steps on a volume that begins with a durable set-up.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it is, in words.
+    /// Description in words.
     pub name: String,
     /// Made durable before the exploration begins.
     pub setup: Vec<Op>,
-    /// What is cut.
+    /// Steps that are cut.
     pub steps: Vec<Step>,
     /// Bytes of a small file that go through the log when it is synced.
     pub small_bytes: u64,

@@ -413,7 +413,7 @@ fn a_patch_over_what_was_written_in_place_holds_whole_sectors() {
     assert!(what.contains("hold none of the values"), "{what}");
 }
 
-/// Where an inode's extended attributes lie.
+/// Place of an inode's extended attributes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Form {
     Nowhere,
