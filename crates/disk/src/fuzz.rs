@@ -17,7 +17,7 @@ const BLOCKS: u64 = 48;
 const EPOCH: u64 = 8;
 /// The image's header: geometry and its checksum.
 const HEADER: usize = 48;
-/// What roots are sealed with, as `steadfast-ftl` lays down its format.
+/// Seal of roots, as `steadfast-ftl` lays down its format.
 const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
 const ROOT: u8 = 8;
 const VOLUME: u64 = 9;
@@ -46,9 +46,9 @@ fn block(at: u64, stamp: u64) -> Vec<u8> {
 /// A sound image.
 struct Image {
     bytes: Vec<u8>,
-    /// What each block held at any time.
+    /// Every content of each block.
     held: Vec<Vec<u64>>,
-    /// Where the pages of each kind are.
+    /// Places of the pages of each kind.
     kinds: Vec<Vec<Address>>,
     raw_bytes: usize,
     pages_start: usize,

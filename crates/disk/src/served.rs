@@ -23,7 +23,7 @@ pub enum Refusal {
     PastEnd {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         count: u64,
         /// Size of the disk.
         bytes: u64,

@@ -16,7 +16,7 @@ use steadfast_store::{
 
 use crate::medium::{Medium, Run};
 
-/// How long a store may take to answer while the disk is opened.
+/// Time limit for a store's answer while the disk is opened.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why the disk of a volume cannot be served.
@@ -30,12 +30,12 @@ pub enum StoreError {
     Key(#[from] steadfast_store::KeyFileError),
 }
 
-/// How a volume on an object store is opened.
+/// Settings for opening a volume on an object store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSettings {
     /// An owner that has not released the volume is fenced.
     pub take_over: bool,
-    /// How long the store may take to answer before the volume fails; without it, an outage is waited out.
+    /// Time without an answer of the store after which the volume fails; without it, an outage is waited out.
     pub timeout: Option<Duration>,
     /// The address of the server.
     pub endpoint: Option<String>,
@@ -45,7 +45,7 @@ pub struct StoreSettings {
     pub cache: Option<PathBuf>,
     /// Flushes are durable on the cache. Without it the cache is one of reads alone.
     pub flush_cache: bool,
-    /// How long the store may be behind the cache.
+    /// Maximum lag of the store behind the cache.
     pub lag: Option<Duration>,
     /// And by how many bytes.
     pub lag_bytes: Option<u64>,

@@ -14,7 +14,7 @@ use crate::trial::{
     DISCARD, FLUSH_BEGINS, FLUSHED, MAGIC, ROLLED_BACK, TAKEN_BACK, WRITE, hash_of_zeros, hashes,
 };
 
-/// What was found.
+/// State that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The state at the last flush.
@@ -46,7 +46,7 @@ struct Compared<'a> {
     now: Vec<u64>,
     found: &'a [u64],
     differing: u64,
-    /// What changed blocks held at the last flush.
+    /// Content of changed blocks at the last flush.
     undo: HashMap<u64, u64>,
 }
 

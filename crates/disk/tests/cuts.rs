@@ -37,7 +37,7 @@ fn format(when_full: WhenFull) -> Disk<MemoryStore> {
     Disk::format(nand, options, when_full).unwrap()
 }
 
-/// What was found after the cuts of one history.
+/// Findings after the cuts of one history.
 #[derive(Default, Debug)]
 struct Found {
     last_flush: u64,
@@ -52,7 +52,7 @@ fn content(served: &ServedDisk) -> Option<Vec<u8>> {
     served.read(0, &mut bytes).ok().map(|()| bytes)
 }
 
-/// How a request went.
+/// Outcome of a request.
 enum Went {
     Well,
     /// The epoch had no room for it.
