@@ -33,7 +33,7 @@ const EMERGENCY_MAX: u64 = 64;
 
 const _: () = assert!(WORDS as u64 * 64 == GROUP_BLOCKS);
 
-/// What an allocation is for: how deep it may dig.
+/// Purpose of an allocation: it decides which reserves may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// Ordinary changes: neither reserved blocks nor the emergency space.
@@ -101,7 +101,7 @@ struct Group {
     run_below: u32,
 }
 
-/// Where in a group a trim looks for available runs.
+/// Place in a group from which a trim looks for available runs.
 pub(crate) struct TrimLook {
     /// From this block of the group on.
     pub(crate) from: usize,
@@ -459,7 +459,7 @@ impl Allocator {
         self.lock().waiting
     }
 
-    /// What the current bitmap of a group has as free, for a planted fault.
+    /// Free runs in the current bitmap of a group, for a planted fault.
     pub(crate) fn clear_runs(&self, group: u64) -> Result<Vec<(BlockNo, u64)>> {
         let first = self.volume.group_start(group);
         let block = self.journal.read(first, Kind::Meta).map_err(from_journal)?;

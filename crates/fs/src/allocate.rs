@@ -28,7 +28,7 @@ const ALLOCATE_RUNS_MAX: u64 = 64;
 /// Blocks that a tree may grow by while a range is punched and allocated anew.
 const SPARE_NODES: u64 = 3;
 
-/// How far a long call has come.
+/// Progress of a long call.
 enum Step {
     /// The next operation starts (or, punching, ends) at this page of the file.
     At(u64),

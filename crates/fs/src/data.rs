@@ -38,7 +38,7 @@ const CHUNK_PAGES_MAX: u64 = 256;
 /// Attempts to begin an operation whose file changes in between, before giving up.
 pub(crate) const ATTEMPTS_MAX: usize = 64;
 
-/// Where file data is read from that is not a delayed page.
+/// Source of file data that is not in a delayed page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum From {
     /// The device, if it is not in memory.
@@ -47,7 +47,7 @@ pub(crate) enum From {
     Kept,
 }
 
-/// What a write will do: computed once to ask for credits, and again under the lock.
+/// Plan of a write: computed once to ask for credits, and again under the lock.
 struct Plan {
     first: u64,
     targets: Vec<Target>,
@@ -58,7 +58,7 @@ struct Plan {
     unit: u64,
     /// Log bytes of the operation itself.
     own_bytes: u64,
-    /// What must be kept for the file's delayed pages afterwards, in all.
+    /// Total reservation for the file's delayed pages afterwards.
     needs: Needs,
     /// Log bytes that must be attached in addition to those that are.
     attach_bytes: u64,
@@ -474,7 +474,7 @@ fn largest_plan(
     }
 }
 
-/// Which ways an overwrite may go besides the log.
+/// Ways of an overwrite besides the log.
 #[derive(Clone, Copy)]
 struct Ways {
     /// The file's size is durable, and the contract lets overwrites go in place.
@@ -571,8 +571,8 @@ fn patch_data(work: &mut Work<'_>, block: BlockNo, piece: &Piece<'_>, unit: usiz
     work.write(block, Kind::Data, from, &bytes)
 }
 
-/// Lets written blocks be overwritten in place, unless the journal keeps them from it. What
-/// waits already stays allowed.
+/// Lets written blocks be overwritten in place, unless the journal keeps them from it.
+/// Waiting overwrites stay allowed.
 fn choose_places(store: &Store, state: &State, first: u64, targets: &mut [Target]) {
     let written = targets.iter().filter_map(|target| match target {
         Target::Written(block) => Some((*block, 1)),

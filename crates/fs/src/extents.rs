@@ -90,7 +90,7 @@ impl Extent {
     }
 }
 
-/// How a change to a tree changes what the inode owns.
+/// Change of an inode's blocks by a change to its tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Change {
     /// Node blocks added.
@@ -184,7 +184,7 @@ fn at_or_after(
         .transpose()
 }
 
-/// Where to look for blocks for `logical`: after the file's previous extent, else at `home`.
+/// Goal of the search for blocks for `logical`: after the file's previous extent, else at `home`.
 pub(crate) fn goal(
     reader: &mut impl Reader,
     volume: &Volume,

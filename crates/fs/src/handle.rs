@@ -61,7 +61,7 @@ impl Fs {
         self.mounted.read_only || self.mounted.store.journal.failed().is_some()
     }
 
-    /// What a crash may lose.
+    /// Changes that a crash may lose.
     #[must_use]
     pub fn contract(&self) -> Contract {
         self.mounted.store.volume.contract

@@ -31,7 +31,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// The type bits of a mode.
 pub(crate) const S_IFMT: u32 = 0o170_000;
 
-/// Where an inode lies.
+/// Place of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     /// Its inode block.
@@ -229,7 +229,7 @@ pub(crate) fn kind_from_number(number: u8) -> Option<FileKind> {
 }
 
 impl DiskInode {
-    /// What it is; [`read`] has checked that the mode names a kind.
+    /// Kind of the inode; [`read`] has checked that the mode names one.
     pub(crate) fn kind(&self) -> FileKind {
         kind_of(self.mode.get()).unwrap_or(FileKind::Regular)
     }
@@ -249,7 +249,7 @@ impl DiskInode {
         self.mode = (self.mode.get() & S_IFMT | u32::from(perm & PERM_BITS)).into();
     }
 
-    /// What permission checks look at.
+    /// Subject of permission checks.
     pub(crate) fn subject(&self) -> Subject {
         Subject {
             kind: self.kind(),
@@ -310,7 +310,7 @@ impl From<DiskTime> for Time {
     }
 }
 
-/// What the lock of an inode guards in memory.
+/// State in memory that the lock of an inode guards.
 #[derive(Default)]
 pub(crate) struct State {
     /// Pages written but not allocated yet.

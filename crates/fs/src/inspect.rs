@@ -28,7 +28,7 @@ pub use map::{BlockPlace, VolumeMap};
 pub struct Inspector {
     map: VolumeMap,
     blocks: Blocks,
-    /// What recovery found, or why the log could not be applied.
+    /// Result of recovery, or the reason why the log could not be applied.
     recovery: std::result::Result<Recovery, String>,
     warning: Option<String>,
 }
@@ -79,7 +79,7 @@ impl Blocks {
 /// A node of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeNode {
-    /// Where it lies.
+    /// Block of the inode.
     pub block: BlockNo,
     /// Its level; 0 for leaves.
     pub level: u16,
@@ -105,7 +105,7 @@ pub struct ExtentAt {
 pub struct InodeShown {
     /// The block and the slot that its number is the address of.
     pub place: (BlockNo, u64),
-    /// What a mount would say of it.
+    /// Attributes that a mount would report.
     pub attr: Attr,
     /// Its flags.
     pub flags: u32,
@@ -123,14 +123,14 @@ pub struct InodeShown {
     pub extents: Vec<ExtentAt>,
     /// Its extended attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What could not be read.
+    /// Structures that could not be read.
     pub damage: Vec<String>,
 }
 
 /// A leaf of a directory.
 #[derive(Clone, Debug)]
 pub struct LeafShown {
-    /// Where it lies.
+    /// Block of the entry.
     pub block: BlockNo,
     /// The smallest cookie that belongs there.
     pub from: Cookie,
@@ -149,7 +149,7 @@ pub struct EntryShown {
     pub name: Vec<u8>,
     /// The inode that it names.
     pub ino: Ino,
-    /// What that is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// Its position.
     pub cookie: Cookie,
@@ -189,7 +189,7 @@ impl Inspector {
         })
     }
 
-    /// What the user should know of all that is shown.
+    /// Warning that concerns everything shown.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()

@@ -14,8 +14,8 @@ pub(crate) struct Changes {
     pub(crate) any: Option<Ticket>,
 }
 
-/// Which files have overwrites that wait, and which have changes that are not durable. A file's
-/// part changes only under its inode's exclusive lock.
+/// Files with waiting overwrites, and files with changes that are not durable. A file's part
+/// changes only under its inode's exclusive lock.
 #[derive(Default)]
 pub(crate) struct InPlaceLedger(Mutex<Entries>);
 

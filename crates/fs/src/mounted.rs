@@ -1,5 +1,5 @@
 //! [`Mounted`]: a mounted volume's state, shared by its users and by the journal, which calls it to place delayed data.
-//! What users hold is [`crate::handle::Fs`].
+//! Users hold a [`crate::handle::Fs`].
 
 use crate::features::{Feature, Features};
 use crate::inode::{self, Inode, Table};
@@ -23,9 +23,9 @@ pub(crate) struct Mounted {
     pub(crate) table: Table,
     /// Noted reads.
     pub(crate) notes: Notes,
-    /// What the superblock says is in use.
+    /// Features in use, by the superblock.
     pub(crate) features: Features,
-    /// Where times come from.
+    /// Source of times.
     pub(crate) clock: Arc<dyn Clock>,
     /// Planted bugs.
     pub(crate) faults: Faults,

@@ -45,12 +45,12 @@ impl Reader for Noting<'_> {
     }
 }
 
-/// What an inode owns from some key of its tree on.
+/// Blocks that an inode owns from some key of its tree on.
 #[derive(Default)]
 struct Owned {
     meta: BTreeMap<BlockNo, &'static str>,
     data: Vec<(BlockNo, u64)>,
-    /// Where to go on; none at the end.
+    /// Key to go on from; none at the end.
     next: Option<u64>,
     /// Why the rest could not be listed.
     error: Option<steadfast_vfs::Error>,

@@ -37,7 +37,7 @@ pub(crate) struct Store {
     pub(crate) alloc: Allocator,
     /// Room in directories that only one stream may use.
     pub(crate) gaps: Gaps,
-    /// What is written in place.
+    /// Overwrites in place.
     pub(crate) in_place: InPlaceLedger,
     /// Bytes of a file that may go into the record instead of to a place of their own.
     pub(crate) small_bytes_max: u64,

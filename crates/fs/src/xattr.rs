@@ -21,7 +21,7 @@ pub(crate) use stored::{COST_FREE_BLOCK, Change, Stored, decode_index, free_bloc
 const HEADER: usize = size_of::<XattrHeader>();
 /// Bytes of a block's record before its name.
 const RECORD: usize = 4;
-/// What names begin with. A record in an inode has the place here, counted from 1, instead.
+/// Prefixes of names. A record in an inode has the index in this list, counted from 1, instead.
 const NAMESPACES: [&[u8]; 5] = [
     b"user.",
     b"trusted.",

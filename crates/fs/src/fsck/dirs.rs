@@ -24,7 +24,7 @@ pub(super) const COOKIE_SPARE: u64 = 1 << COOKIE_SPARE_BITS;
 /// The directory for inodes that have lost their names.
 pub(super) const LOST_FOUND: &[u8] = b"lost+found";
 
-/// Where the entries of a name lie: its hash without the spare bits, never zero.
+/// First cookie of a name's entries: its hash without the spare bits, never zero.
 pub(super) fn cookie_base(key: &[u8; 16], name: &[u8]) -> u64 {
     let hash = SipHasher24::new_with_key(key).hash(name) >> 1;
     (hash & !(COOKIE_SPARE - 1)).max(COOKIE_SPARE)
@@ -110,12 +110,12 @@ pub(super) fn entries<'a>(leaf: &'a Block, mut bad: impl FnMut(usize, String)) -
     found
 }
 
-/// How names look in messages.
+/// A name as messages show it.
 pub(super) fn show(name: &[u8]) -> String {
     String::from_utf8_lossy(name).escape_debug().to_string()
 }
 
-/// What a directory holds, as its walk counts it.
+/// Counts of a directory's content, from its walk.
 #[derive(Default)]
 struct Counts {
     entries: u64,

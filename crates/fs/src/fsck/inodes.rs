@@ -20,7 +20,7 @@ pub(super) const GROUPS_AT_ONCE: u64 = 64;
 /// Nanoseconds in a second.
 const NANOS: u32 = 1_000_000_000;
 
-/// What a mode says that its inode is.
+/// Kind of inode that a mode names.
 pub(super) fn kind_of_mode(mode: u32) -> Option<FileKind> {
     if mode & !(S_IFMT | 0o7777) != 0 {
         return None;
@@ -54,7 +54,7 @@ pub(super) fn empty_tree() -> [u8; INLINE_BYTES] {
     body
 }
 
-/// How a block looks that is said to hold inodes.
+/// Counts in a block that is said to hold inodes.
 struct Looks {
     inodes: usize,
     garbage: usize,

@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const HEADER: usize = size_of::<NodeHeader>();
 const ITEM: usize = size_of::<Item>();
 
-/// What a tree holds.
+/// Content of a tree.
 #[derive(Default)]
 pub(super) struct Tree {
     /// The values, in order.
@@ -26,7 +26,7 @@ pub(super) struct Tree {
     pub(super) damaged: bool,
 }
 
-/// What a walk does on its way.
+/// Mode of a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Claims the nodes and reports what is wrong.

@@ -37,7 +37,7 @@ pub enum JournalState {
 /// The result of [`info`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeInfo {
-    /// What its superblock says.
+    /// Content of its superblock.
     pub map: VolumeMap,
     /// Blocks for files and metadata.
     pub data_blocks: u64,

@@ -17,7 +17,7 @@ use steadfast_vfs::policy::attrs::{Needs, is_nothing, may_set, perm_after_set};
 use steadfast_vfs::policy::{PERM_BITS, WRITE};
 use steadfast_vfs::{Attr, Caller, Errno, Ino, Result, SetAttr, SetTime, Time};
 
-/// What a change of attributes has log bytes for, besides the inode.
+/// Changes of attributes for which log bytes are reserved, besides the inode.
 struct Granted {
     /// For blocks past the new end.
     free_bytes: u64,

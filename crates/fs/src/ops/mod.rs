@@ -29,7 +29,7 @@ use steadfast_vfs::{Caller, Errno, Ino, Result, policy};
 pub(crate) struct Node {
     /// Its number.
     pub(crate) ino: Ino,
-    /// Where it lies.
+    /// Place of the inode.
     pub(crate) place: Place,
     /// As it is.
     pub(crate) old: DiskInode,
@@ -96,7 +96,7 @@ impl Node {
     }
 }
 
-/// What stands for an inode as a whole among streams.
+/// The object that names a whole inode among streams.
 fn object(ino: Ino, disk: &DiskInode) -> Object {
     if disk.is_dir() {
         Object::Directory(ino)

@@ -71,7 +71,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// What the rename will need. `None`: something changed, look again.
+    /// Needs of the rename. `None`: something changed, look again.
     fn plan_rename(
         &self,
         caller: &Caller,

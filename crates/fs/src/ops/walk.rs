@@ -32,7 +32,7 @@ pub(super) struct Entry<'a> {
     pub(super) needed: bool,
 }
 
-/// What an operation concerns, as its caller names it.
+/// Inode and names that an operation concerns, as its caller gives them.
 pub(super) struct Concerned<'a, const N: usize> {
     /// An inode by its number.
     pub(super) inode: Option<Ino>,
@@ -47,7 +47,7 @@ pub(super) struct Child {
     pub(super) disk: DiskInode,
 }
 
-/// What a name means.
+/// Meaning of a name.
 #[derive(Clone, Copy)]
 pub(super) struct Meaning {
     /// The directory.
@@ -60,17 +60,17 @@ pub(super) struct Meaning {
 pub(super) struct View<const N: usize> {
     /// The inode that was given by its number.
     pub(super) inode: Option<DiskInode>,
-    /// What the names mean.
+    /// Meanings of the names.
     pub(super) entries: [Meaning; N],
 }
 
-/// What the first look led to.
+/// Result of the first look.
 pub(super) struct Plan<P> {
     /// Log bytes of the worst case.
     pub(super) log_bytes: u64,
     /// A directory gets another parent: the tree above all directories has to stand still.
     pub(super) moves: bool,
-    /// What else the operation keeps from the first look.
+    /// Further results of the first look, for the operation itself.
     pub(super) own: P,
 }
 
@@ -225,7 +225,7 @@ impl Mounted {
     }
 }
 
-/// Where tests let others in between the look and the locks.
+/// Hook between the look and the locks, where tests let others in.
 pub(super) mod gap {
     #[cfg(test)]
     thread_local! {
@@ -233,7 +233,7 @@ pub(super) mod gap {
             const { std::cell::RefCell::new(None) };
     }
 
-    /// What this thread does the next time that it comes by.
+    /// Sets the action of this thread at its next pass.
     #[cfg(test)]
     pub(in crate::ops) fn next(run: impl FnOnce() + 'static) {
         NEXT.with(|next| *next.borrow_mut() = Some(Box::new(run)));

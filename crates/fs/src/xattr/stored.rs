@@ -1,5 +1,5 @@
-//! Where the attributes of an inode lie: in it, in a block, or in several blocks that an index block
-//! names; and what a change of them writes.
+//! Places of an inode's attributes: in it, in a block, or in several blocks that an index block
+//! names; and the writes of a change.
 //!
 //! Records stay in the block where they are as long as they fit there, so that a change writes two of
 //! the blocks and the index at most, however large the set is.
@@ -76,7 +76,7 @@ impl Blocks {
         }
     }
 
-    /// How many there are.
+    /// Number of blocks.
     pub(crate) fn count(&self) -> u64 {
         self.records.len() as u64 + u64::from(self.index.is_some())
     }
@@ -131,7 +131,7 @@ pub(crate) struct Stored {
     parts: Vec<Xattrs>,
 }
 
-/// How a set of attributes is to lie. Made by [`Stored::change`].
+/// Layout of a set of attributes. Made by [`Stored::change`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     /// In the inode; all zero if there are blocks.

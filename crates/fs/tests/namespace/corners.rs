@@ -67,7 +67,7 @@ fn corner_21_what_one_stream_made_another_moves_links_and_removes() {
     assert_eq!(result, BOTH, "a rename over it");
 }
 
-/// What survives if nothing unflushed does.
+/// State that survives if nothing unflushed does.
 fn durable(device: &SimDevice) -> Sim {
     let mut explorer = device.explorer();
     let end = explorer.len();

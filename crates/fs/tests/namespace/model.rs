@@ -10,7 +10,7 @@ use steadfast_model::workload::{Shape, Workload};
 use steadfast_model::{Handles, Observe, Snapshot, Step, TestClock, Tree};
 use steadfast_vfs::{FileSystem, Time};
 
-/// What the volume is like beside the workload.
+/// Properties of the volume beside the workload.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     contract: Contract,

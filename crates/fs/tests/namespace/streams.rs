@@ -36,7 +36,7 @@ impl Sim {
         mount_sim(device)
     }
 
-    /// What a power cut at this moment leaves, if nothing unflushed survives.
+    /// State after a power cut at this moment, if nothing unflushed survives.
     pub fn after_a_cut(&self) -> Sim {
         let mut explorer = self.device.explorer();
         let end = explorer.len();

@@ -46,7 +46,7 @@ pub(crate) enum Cause {
     Leaf,
 }
 
-/// What a pair should do, and what it did.
+/// Expected and actual result of a pair.
 pub(crate) struct Verdict {
     pub(crate) cause: Option<Cause>,
     pub(crate) merged: bool,
@@ -89,7 +89,7 @@ impl Script {
     }
 }
 
-/// What one stream's part of a pair did.
+/// Result of one stream's part of a pair.
 struct Done {
     changed: Changed,
     /// Directories whose attributes it set.
@@ -281,7 +281,7 @@ fn scripts(template: &Template) -> Vec<Script> {
     lines.map(Script::parse).collect()
 }
 
-/// What all pairs come to, by the classes of both.
+/// Verdicts of all pairs, by the classes of both.
 pub(crate) type Table = BTreeMap<(Class, Class), Vec<Verdict>>;
 
 #[test]

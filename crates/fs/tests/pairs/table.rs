@@ -4,7 +4,7 @@ use crate::{Cause, Table};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// What an operation is, roughly.
+/// Rough kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Class {
     Create,

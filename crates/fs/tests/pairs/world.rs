@@ -66,7 +66,7 @@ fn lines(text: &str) -> impl Iterator<Item = Op> {
         .map(op)
 }
 
-/// What never changes from pair to pair.
+/// The part that all pairs have in common.
 pub(crate) struct Template {
     image: Image,
     tree: Tree,
@@ -82,12 +82,12 @@ pub(crate) struct Template {
 /// One mount.
 pub(crate) struct World {
     pub(crate) fs: Arc<Fs>,
-    /// What the volume holds, as the model has it.
+    /// The model's tree of the volume.
     pub(crate) tree: Tree,
     pub(crate) handles: Handles,
 }
 
-/// What a stream's operations changed.
+/// Changes by a stream's operations.
 #[derive(Default, Debug)]
 pub(crate) struct Changed {
     /// Files, symbolic links and the like, by number and generation.
@@ -290,7 +290,7 @@ impl World {
     }
 }
 
-/// What differs between two looks. Times of access do not count.
+/// Differences between two looks. Times of access do not count.
 pub(crate) fn changed(
     before: &BTreeMap<(Ino, u64), Attr>,
     after: &BTreeMap<(Ino, u64), Attr>,

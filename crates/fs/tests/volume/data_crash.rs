@@ -37,7 +37,7 @@ fn content(fs: &Fs) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// What a test does, and the states that it leaves behind.
+/// A test's volume, and the states that the test leaves.
 struct Run {
     device: Arc<SimDevice>,
     fs: Arc<Fs>,

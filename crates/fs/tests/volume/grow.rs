@@ -64,7 +64,7 @@ fn file(fs: &Fs, name: &str) -> steadfast_vfs::Result<Ino> {
 
 const FILES: u8 = 12;
 
-/// What every file holds.
+/// Content of every file.
 fn content(number: u8) -> Vec<u8> {
     vec![number + 1; usize::from(number) * 1500 + 1]
 }
@@ -305,7 +305,7 @@ fn small() -> Vec<u8> {
     device.to_bytes()
 }
 
-/// What growing says of an image; it must have written nothing.
+/// Error of growing an image; it must have written nothing.
 fn refusal(bytes: &[u8]) -> Error {
     let device = Arc::new(MemDevice::from_bytes(bytes));
     let error = grow(Arc::clone(&device) as _, &mut |_, _| {}).expect_err("a refusal");

@@ -429,7 +429,7 @@ fn moment(marks: &[u64], thread: usize) -> Cut {
     }
 }
 
-/// What the volume lies on.
+/// Medium of the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum On {
     Block,

@@ -45,7 +45,7 @@ struct Cases<'a> {
     all: Vec<Case>,
 }
 
-/// How a changed block gets its checksum back.
+/// Checksum to restore in a changed block.
 #[derive(Clone, Copy)]
 enum Sealed {
     Block,

@@ -116,7 +116,7 @@ fn use_it(fs: &Fs, image: &Image, random: &mut Random) {
     }
 }
 
-/// Where a damage is, and what is expected of a repair.
+/// Place of a damage, and expectation of a repair.
 #[derive(Default)]
 pub(super) struct Near {
     /// Paths that lead to it.

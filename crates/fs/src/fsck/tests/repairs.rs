@@ -1,4 +1,4 @@
-//! What repairs leave: names in lost+found, one form of attributes; what findings say; full volumes.
+//! Results of repairs: names in lost+found, one form of attributes; texts of findings; full volumes.
 
 use super::image::{Image, mount};
 use super::plant::is_sound;
