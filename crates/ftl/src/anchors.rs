@@ -24,7 +24,7 @@ pub(crate) type Root<P> = (
     <P as Platform>::P,
 );
 
-/// What the anchors hold.
+/// Content of the anchors.
 pub(crate) struct Roots<P: Platform> {
     /// The newest whole root.
     pub(crate) newest: Option<Root<P>>,
@@ -32,7 +32,7 @@ pub(crate) struct Roots<P: Platform> {
     pub(crate) damaged: Option<P::W>,
 }
 
-/// What lies at a page of an anchor.
+/// Content of a page of an anchor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Anchored {
     Root,

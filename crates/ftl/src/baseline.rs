@@ -14,7 +14,7 @@ use crate::policy::{Policy, Purpose, Tuned};
 use crate::shape::{NONE, Shape};
 use steadfast_flash::{FlashError, Store};
 
-/// Which promise.
+/// The promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BaselineKind {
     /// Every write survives once its page is programmed; pages are waited for.

@@ -9,7 +9,7 @@ use crate::limits::{Limits, TooSmall};
 use crate::policy::Tuned;
 use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rng};
 
-/// Which layer.
+/// The layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Snapshot-consistent: [`Ftl`].
@@ -18,7 +18,7 @@ pub enum Kind {
     Baseline(BaselineKind),
 }
 
-/// What is measured.
+/// Load of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The memory.
@@ -39,7 +39,7 @@ pub struct Load {
     pub writes: u64,
 }
 
-/// What came of it, in virtual time.
+/// Result, in virtual time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
     /// From the first write until the last flush returned.

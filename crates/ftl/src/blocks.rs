@@ -13,7 +13,7 @@
 
 use crate::platform::{Platform, Queue, Table, Word};
 
-/// What a block is used for.
+/// Use of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockUse {
     /// Erased.

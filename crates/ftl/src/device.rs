@@ -30,7 +30,7 @@ use steadfast_flash::{FlashError, ImageError, ImageStore, Latency, Nand, Overlay
 type Layer<S> = Ftl<Emulated<S>, Tuned>;
 type Failure = FtlError<FlashError>;
 
-/// What a request does that the epoch has no room for.
+/// Handling of a request that the epoch has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhenFull {
     /// Waits at most this time for a flush by another thread, then is refused with
@@ -86,7 +86,7 @@ impl From<TooSmall> for DiskError {
     }
 }
 
-/// What the layer said, if it was the layer that refused or failed.
+/// Error of the layer, if it was the layer that refused or failed.
 #[must_use]
 pub fn cause(error: &DeviceError) -> Option<&FtlError<FlashError>> {
     match error {
@@ -271,12 +271,12 @@ impl<S: Store> Disk<S> {
         }
     }
 
-    /// What the disk can hold. `None` after a rollback that failed.
+    /// Limits of the disk. `None` after a rollback that failed.
     pub fn limits(&self) -> Option<Limits> {
         self.look(|layer| *layer.limits())
     }
 
-    /// What was done since the disk was opened, or rolled back.
+    /// Counts since the disk was opened, or rolled back.
     pub fn stats(&self) -> Option<Stats> {
         self.look(|layer| layer.stats())
     }
@@ -554,7 +554,7 @@ impl<S: Store> Entered<'_, S> {
     }
 }
 
-/// What is asked for, for messages.
+/// A request, for messages.
 #[derive(Clone, Copy)]
 struct Request {
     op: DeviceOp,

@@ -299,7 +299,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
     }
 
-    /// What a commit allows.
+    /// Carries out the steps that a commit allows.
     pub(crate) fn after_commit(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         // Runs programmed before the sync are durable now.

@@ -51,7 +51,7 @@ impl Widths {
     }
 }
 
-/// How much there is from one flush to the next, and from one checkpoint to the next.
+/// Intervals between flushes, and between checkpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Intervals {
     /// Writes and trims of an epoch (`W`).
@@ -111,11 +111,11 @@ pub enum TooSmall {
     /// The geometry itself is not supported.
     #[error("unsupported flash geometry: {what} is {value}, but must be {must}")]
     Geometry {
-        /// Which number.
+        /// Name of the number.
         what: &'static str,
         /// Its value.
         value: u64,
-        /// What it must be.
+        /// Permitted values.
         must: &'static str,
     },
     /// Checkpoints would never end.

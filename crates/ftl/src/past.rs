@@ -33,7 +33,7 @@ use crate::platform::{Page, Platform, Queue, Table, Word};
 use crate::tag::{self, Tag, Tagged};
 use alloc::vec::Vec;
 
-/// What lies at a page.
+/// Content of a page.
 pub(crate) enum Lies<P: Platform> {
     /// Nothing since the last erase.
     Erased,
@@ -72,10 +72,10 @@ pub(crate) struct Suspect<W> {
 /// Data pages of an epoch have numbers that are no farther from its commit than this.
 const NEAR: u64 = 1 << 32;
 
-/// What the mount came to, and where it found nothing more.
+/// Result of the mount, and the places where it found nothing more.
 pub(crate) struct Ends<P: Platform> {
     pub(crate) frontier: Frontier<P::W>,
-    /// Where the next delta page may be.
+    /// Possible places of the next delta page.
     pub(crate) deltas: DeltaPlaces<P::W>,
     pub(crate) heads: Vec<Head<P>>,
     /// A damaged page that may have been a newer root.

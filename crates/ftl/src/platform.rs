@@ -41,7 +41,7 @@ pub trait Table<W> {
 
 /// A growing list of numbers.
 pub trait Queue<W>: Default {
-    /// How many there are.
+    /// Number of entries.
     fn length(&self) -> W;
     /// One of them, which is there.
     fn get(&self, at: W) -> W;
@@ -55,7 +55,7 @@ pub trait Queue<W>: Default {
     fn sort(&mut self);
 }
 
-/// How far an erase is.
+/// Progress of an erase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Erase {
     /// Not done yet.
@@ -85,7 +85,7 @@ pub trait Platform: Sized {
     type Q: Queue<Self::W>;
     /// The bytes of a sector.
     type Sector: ?Sized;
-    /// What goes wrong below.
+    /// Error of the platform.
     type Error;
 
     /// A page of zeros.
@@ -128,7 +128,7 @@ pub trait Platform: Sized {
     /// # Errors
     /// The platform's.
     fn erase(&mut self, block: Self::W) -> Result<(), Self::Error>;
-    /// How far that is, after waiting for it if asked to.
+    /// Progress of the erase, after waiting for it if asked to.
     ///
     /// # Errors
     /// The platform's.

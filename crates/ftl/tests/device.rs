@@ -327,7 +327,7 @@ fn a_disk_whose_epochs_may_end_on_their_own_keeps_writes_in_their_order() {
     );
 }
 
-/// What a client sees of the contract through the trait, whatever the sectors are.
+/// A client's view of the contract through the trait, for any sector size.
 #[test]
 fn the_contract_is_asked_for_and_relied_on_through_the_trait() {
     for sector_bytes in [512, 4096] {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use steadfast_flash::{Address, FlashError, MemoryStore, Nand, Rng};
 use steadfast_ftl::{Bytes, FtlError, Page};
 
-/// What `disk` gives its volume, and what roots are sealed with.
+/// Volume number of `disk`, and the seal of roots.
 const VOLUME: u64 = 7;
 const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
 const DATA: u8 = 1;
@@ -19,7 +19,7 @@ fn number(at: Address) -> u64 {
     u64::from(at.block) << 4 | u64::from(at.page)
 }
 
-/// What each sector held.
+/// Every content of each sector.
 type History = Vec<Vec<u64>>;
 
 /// A memory with every kind of page, what each sector held, and the pages by kind.

@@ -43,7 +43,7 @@ fn programmed(nand: &Nand<MemoryStore>) -> Vec<(u64, Address, Vec<u8>)> {
     pages
 }
 
-/// What a history does at a flush.
+/// Next step of a history at a flush.
 enum Then {
     Goes,
     Crashes,
