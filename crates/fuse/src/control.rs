@@ -75,7 +75,7 @@ pub fn sync_store(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What `FITRIM` asks for: a range of bytes, and the shortest run.
+/// Arguments of a `FITRIM` request: a range of bytes, and the shortest run.
 pub(crate) fn trim_of(argument: &[u8]) -> Option<(Range<u64>, u64)> {
     let (numbers, rest) = argument.as_chunks::<8>();
     let &[start, len, min] = numbers else {
@@ -210,7 +210,7 @@ pub(crate) fn freeze_of(value: &[u8]) -> Option<u64> {
         .then_some(seconds)
 }
 
-/// How the volume mounted at (or above) `path` is.
+/// Health of the volume mounted at (or above) `path`.
 ///
 /// # Errors
 /// As for [`sync`]; ENOTCONN if its server is gone.

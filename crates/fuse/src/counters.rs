@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! requests {
     ($($name:ident = $text:literal;)*) => {
-        /// What the kernel asks for.
+        /// Kind of a request of the kernel.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum RequestKind { $($name,)* }
 

@@ -28,7 +28,7 @@ pub(crate) enum Shut {
 pub(crate) struct Gate {
     state: AtomicU8,
     inside: RwLock<()>,
-    /// What the first panic said.
+    /// Message of the first panic.
     panic: Mutex<Option<String>>,
 }
 
@@ -61,7 +61,7 @@ impl Gate {
             .compare_exchange(OPEN, CLOSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// What the first panic said, if there was one.
+    /// Message of the first panic, if there was one.
     pub(crate) fn failure(&self) -> Option<String> {
         self.message().clone()
     }

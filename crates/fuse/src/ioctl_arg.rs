@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// How often the caller is looked at before it has come to rest.
+/// Maximum number of looks at the caller before it has come to rest.
 const LOOKS_MAX: usize = 200;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(1);

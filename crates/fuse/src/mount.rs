@@ -275,7 +275,7 @@ fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no descriptor came"))
 }
 
-/// How to unmount.
+/// Mode of an unmount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unmount {
     /// Only if no process uses the mount.

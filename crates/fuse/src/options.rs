@@ -10,14 +10,14 @@ pub type LogHook = Arc<dyn Fn(&str) + Send + Sync>;
 /// Most threads that serve requests.
 pub const THREADS_MAX: usize = 64;
 
-/// How long the kernel may trust names and attributes: for as long as it likes, since
+/// Time for which the kernel may trust names and attributes: no limit in practice, since
 /// every change comes through it.
 const TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// How to mount. [`MountOptions::new`] gives the defaults.
+/// Options of a mount. [`MountOptions::new`] gives the defaults.
 #[derive(Clone)]
 pub struct MountOptions {
-    /// What `mount` and `df` show as the source: the image's path.
+    /// Source that `mount` and `df` show: the image's path.
     pub source: PathBuf,
     /// The kernel refuses every change.
     pub read_only: bool,
@@ -64,9 +64,9 @@ pub struct MountOptions {
     /// While requests of a lone client follow one another closely, idle processors are kept from halting, at the lowest
     /// priority: it takes longer to wake one up than to serve a request.
     pub poll: bool,
-    /// How long the kernel may trust a name. Zero if there is another front end.
+    /// Time for which the kernel may trust a name. Zero if there is another front end.
     pub entry_timeout: Duration,
-    /// How long the kernel may trust attributes. Zero if there is another front end.
+    /// Time for which the kernel may trust attributes. Zero if there is another front end.
     pub attr_timeout: Duration,
     /// The variable `STEADFAST_STREAM` of a process names its stream, unless one was set here: the first change of
     /// each process costs a look at it.

@@ -34,7 +34,7 @@ pub(crate) struct NewMode {
     pub(crate) umask: u32,
 }
 
-/// What a SETATTR request changes.
+/// Changes of a SETATTR request.
 pub(crate) struct Changes {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,

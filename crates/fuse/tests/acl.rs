@@ -50,7 +50,7 @@ fn names(path: &Path) -> String {
     String::from_utf8_lossy(&names[..len]).into_owned()
 }
 
-/// What a user without capabilities may do with a file: read it, write to it.
+/// Access of a user without capabilities to a file: read, write.
 fn may(uid: u32, path: &Path) -> (bool, bool) {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {

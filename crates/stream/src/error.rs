@@ -42,9 +42,9 @@ pub enum Error {
     /// The caller may not do this.
     #[error("{what}: not permitted: {rule}")]
     NotPermitted {
-        /// What was attempted.
+        /// Operation that failed.
         what: String,
-        /// Which callers may.
+        /// Callers that are permitted.
         rule: &'static str,
     },
     /// The limit of streams or rules is reached.
@@ -52,7 +52,7 @@ pub enum Error {
         "{what}: the limit is reached; end processes of other streams or remove rules, or wait for commits"
     )]
     TooMany {
-        /// What was attempted.
+        /// Operation that failed.
         what: String,
     },
     /// There is no stream of this name.
@@ -74,13 +74,13 @@ pub enum Error {
     Answer {
         /// The path that was given.
         path: PathBuf,
-        /// Which answer.
+        /// The malformed answer.
         what: &'static str,
     },
     /// Another error of the system.
     #[error("{what}: {source}")]
     Io {
-        /// What was attempted.
+        /// Operation that failed.
         what: String,
         /// The system's error.
         source: io::Error,

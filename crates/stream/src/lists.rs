@@ -21,7 +21,7 @@ const PAGES_MAX: usize = 16 << 10;
 pub struct Listed {
     /// Its number.
     pub number: u32,
-    /// Whose it is.
+    /// Its user.
     pub user: u32,
     /// Its name.
     pub name: String,
@@ -49,7 +49,7 @@ pub struct Shown {
     pub because: String,
 }
 
-/// What a stream did since the mount.
+/// Counts of a stream since the mount.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// The stream.
@@ -93,7 +93,7 @@ pub struct Merge {
 /// A rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// What it looks at.
+    /// Its condition.
     pub place: Place,
     /// For a directory: its inode number and its path within the volume, as far as it is known.
     pub directory: Option<(u64, Option<PathBuf>)>,

@@ -35,7 +35,7 @@ int main(void)
 }
 "#;
 
-/// What the program prints; nothing if there is no such compiler.
+/// Output of the program; nothing if there is no such compiler.
 fn printed(compiler: &str, language: &str) -> Option<String> {
     let dir = std::env::temp_dir().join(format!(
         "steadfast-header-{}-{language}",

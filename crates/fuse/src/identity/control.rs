@@ -2,7 +2,7 @@
 //!
 //! Rights: a stream belongs to a user. Root moves any process into any stream; others move their own processes into their own
 //! streams, and no set-user-id program. Rules are for root and for the user that mounted, which the caller of these functions
-//! checks. Whatever is refused has changed nothing that a process notices.
+//! checks. A refused request has changed nothing that a process notices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Resolver {
         }
     }
 
-    /// What streams take, if the mount has them.
+    /// The parts that streams need, if the mount has them.
     pub(super) fn needed(&self) -> Result<(&dyn Streams, &Arc<Proc>), Errno> {
         let volume = self.volume().ok_or(Errno::EOPNOTSUPP)?;
         Ok((volume, self.proc().map_err(|_| Errno::EOPNOTSUPP)?))

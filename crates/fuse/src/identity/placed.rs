@@ -71,7 +71,7 @@ pub(crate) struct Process {
     /// A thread of the kernel: it works for others.
     pub(crate) kernel: bool,
     handle: Option<Arc<Handle>>,
-    /// How many had been added to the table when it was, itself included.
+    /// Number of processes added to the table until this one, itself included.
     added: AtomicU64,
     state: Mutex<State>,
 }
@@ -101,7 +101,7 @@ impl Process {
         self.state().decision.clone()
     }
 
-    /// What it belongs to from now on; returns what it belonged to.
+    /// Sets its placement; returns the former one.
     pub(crate) fn place(&self, decision: Decision) -> Option<Decision> {
         self.state().decision.replace(decision)
     }
@@ -133,7 +133,7 @@ impl Process {
         *self.state() = State::default();
     }
 
-    /// What would not be decided the same way again.
+    /// Whether a new decision could differ.
     fn to_keep(&self) -> bool {
         let state = self.state();
         let decision = state.decision.as_ref();
@@ -146,9 +146,9 @@ impl Process {
 pub(crate) struct Processes {
     entries: Vec<Arc<Process>>,
     at: HashMap<u32, usize>,
-    /// Where the search for ended ones goes on.
+    /// Position of the search for ended processes.
     hand: usize,
-    /// How many were ever added.
+    /// Number of processes ever added.
     added: u64,
 }
 
@@ -163,7 +163,7 @@ impl Processes {
         (entry.id == id).then_some(entry)
     }
 
-    /// How many processes were ever added.
+    /// Number of processes ever added.
     pub(crate) fn added(&self) -> u64 {
         self.added
     }

@@ -161,7 +161,7 @@ impl Proc {
         Ok(proc)
     }
 
-    /// How often processes were looked at.
+    /// Number of looks at processes.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
     }

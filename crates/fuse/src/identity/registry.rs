@@ -75,7 +75,7 @@ pub(crate) struct Registry {
     of_user: HashMap<u32, usize>,
     /// The number given last.
     last: u32,
-    /// Where the search for idle streams goes on.
+    /// Position of the search for idle streams.
     hand: u32,
 }
 

@@ -23,7 +23,7 @@ struct Known {
     thread: u32,
     handle: Arc<Handle>,
     process: Arc<Process>,
-    /// What it has set for itself.
+    /// Stream that it has set for itself.
     own: Option<Member>,
     /// It was seen since the hand last passed.
     seen: bool,
@@ -35,7 +35,7 @@ struct Shard {
     at: HashMap<u32, usize>,
     hand: usize,
     lookups: u64,
-    /// How many have set their own.
+    /// Number of threads that have set their own stream.
     own: usize,
 }
 

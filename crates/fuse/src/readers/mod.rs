@@ -32,8 +32,8 @@ use poll::IdlePoll;
 pub(crate) use rule::For;
 use rule::Rule;
 
-/// How often the watch looks while there are requests; a request may keep the only reader
-/// from one to two of these, if there are other clients.
+/// Interval of the watch's looks while there are requests; a request may keep the only
+/// reader for one to two of these, if there are other clients.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// As many of them if there are none: a client may come, but most likely the only client would go on
 /// with another thread, on another processor.

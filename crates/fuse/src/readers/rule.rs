@@ -27,16 +27,16 @@ pub(crate) const CLOSE: Duration = Duration::from_millis(1);
 /// This many close requests in a row begin the polling.
 pub(crate) const CLOSE_TOGETHER: u32 = 8;
 
-/// What a request may wait for.
+/// Reason for which a request may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum For {
-    /// What it reads.
+    /// Content that it reads.
     Content,
-    /// What it wants durable.
+    /// Durability of changes.
     Commit,
 }
 
-/// What the rule knows. Every call is O(1).
+/// State of the rule. Every call is O(1).
 #[derive(Debug)]
 pub(crate) struct Rule {
     /// Requests begun.

@@ -136,7 +136,7 @@ pub(crate) struct Watched {
     pub(crate) panic_in_statfs: AtomicBool,
     /// While it is set, syncs of files wait.
     pub(crate) hold_fsyncs: AtomicBool,
-    /// What was asked to be trimmed: first byte, end, shortest run.
+    /// Ranges of trim requests: first byte, end, shortest run.
     pub(crate) trims: Mutex<Vec<(u64, u64, u64)>>,
     /// Writes wait until this is let go.
     pub(crate) writes: Mutex<()>,
@@ -315,7 +315,7 @@ impl FileSystem for Watched {
     }
 }
 
-/// How requests are to come: by default as the product has it, over io_uring where the kernel offers it.
+/// Transport of requests: by default that of the product, io_uring where the kernel offers it.
 fn over_io_uring() -> Option<bool> {
     let how = std::env::var_os("STEADFAST_IO_URING")?;
     Some(how != "0")
