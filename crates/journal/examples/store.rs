@@ -36,7 +36,7 @@ impl Store {
         Ok(Store { journal, locks })
     }
 
-    /// Where a value lies.
+    /// Place of a value.
     fn place(key: u64) -> (BlockNo, usize) {
         let at = BlockNo(VALUES + key / VALUES_IN_BLOCK);
         (at, (key % VALUES_IN_BLOCK) as usize * VALUE_BYTES)

@@ -52,7 +52,7 @@ enum Slot {
     Ready(Entry),
 }
 
-/// What [`Cache::look`] found.
+/// Result of [`Cache::look`].
 pub(crate) enum Look {
     /// The current image.
     Here(Arc<Block>),

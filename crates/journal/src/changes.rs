@@ -20,11 +20,11 @@ pub(crate) type Run = (BlockNo, u64);
 /// New data for consecutive blocks.
 pub(crate) type DataRun = (BlockNo, Vec<Arc<Block>>);
 
-/// What an operation leaves beside its changes: made when its batch is sent, because it may be completed until then. None: it
-/// leaves nothing.
+/// Makes an operation's note beside its changes: called when its batch is sent, because the note may be completed until then.
+/// None: there is no note.
 pub type NoteFn = Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>;
 
-/// Which lane; below [`LANES`].
+/// Number of a lane; below [`LANES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LaneId(pub(crate) u8);
 
@@ -65,7 +65,7 @@ pub(crate) fn keys_within<V>(map: &BlockMap<V>, (first, count): Run) -> Vec<u64>
     }
 }
 
-/// What an operation brings to its transaction.
+/// Changes that an operation brings to its transaction.
 pub(crate) struct OpChanges {
     pub(crate) name: OpName,
     pub(crate) stream: StreamId,
@@ -127,7 +127,7 @@ impl OpBlock {
     }
 }
 
-/// What two operations of different streams had in common.
+/// Relation between two operations of different streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Together {

@@ -14,7 +14,7 @@ use crate::seal::place;
 use crate::{Region, Result};
 use steadfast_block::{BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo};
 
-/// Where `blocks` log blocks from position `pos` lie: one or two runs on the device, each with
+/// Places of `blocks` log blocks from position `pos`: one or two runs on the device, each with
 /// the part of the record that belongs there (in blocks).
 pub(crate) fn log_runs(
     region: &Region,
@@ -57,7 +57,7 @@ pub(crate) fn write_home(device: &dyn BlockDevice, images: &[HomeImage]) -> Resu
     Ok(())
 }
 
-/// Which thread requests a checkpoint.
+/// Thread that requests a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Requester {
     /// For no thread that waits: it may use the flushes of commits.

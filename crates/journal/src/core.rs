@@ -42,7 +42,7 @@ use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 pub(crate) use streams::Request;
 use streams::{Share, Streams};
 
-/// Where a closed transaction's data blocks are.
+/// State of a closed transaction's data blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum DataState {
     /// No thread writes them yet.
@@ -132,7 +132,7 @@ pub(crate) struct Txn {
     objects: ObjectList,
     /// Its operations, for the trace.
     names: Vec<OpName>,
-    /// What they leave with the epoch that commits them.
+    /// Notes of the operations for the epoch that commits them.
     pub(crate) notes: Vec<NoteFn>,
     /// Transactions that must be laid before this one.
     after: BTreeSet<TxnId>,
@@ -265,7 +265,7 @@ const SENT_MAX: usize = 12;
 /// Places where threads wait for batches: one for each batch that is not durable, and one for the next.
 pub(crate) const BATCH_PLACES: usize = SENT_MAX + 2;
 
-/// Where threads wait for a batch.
+/// Index of the waiting place of a batch.
 pub(crate) fn batch_place(seq: u64) -> usize {
     (seq % BATCH_PLACES as u64) as usize
 }
@@ -321,7 +321,7 @@ pub(crate) struct Core {
     in_place_after: Option<u64>,
     /// Threads that wait for the end of a batch, by its sequence number ([`batch_place`]).
     pub(crate) batch_waiters: [u32; BATCH_PLACES],
-    /// How many threads seem to commit side by side.
+    /// Estimated number of threads that commit side by side.
     pub(crate) crowd: u32,
     /// Sequence of the newest batch that was begun, and the blocks that its record, or its images, take.
     in_flight: u64,

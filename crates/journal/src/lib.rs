@@ -183,7 +183,7 @@ const _: () = {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u32);
 
-/// What the bytes of a block are.
+/// Kind of a block's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
     /// Metadata: the last [`SEAL_BYTES`] belong to the journal.
@@ -192,7 +192,7 @@ pub enum Kind {
     Data,
 }
 
-/// What operations of different streams may have in common.
+/// Object that operations of different streams may have in common.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Object {
@@ -204,7 +204,7 @@ pub enum Object {
     Directory(u64),
     /// A block whose contents are moved or whose life begins or ends.
     Block(u64),
-    /// Which directory is an ancestor of which.
+    /// The ancestor relation of directories.
     Topology,
     /// A key of a store: (table, hash of the key), or whatever two numbers name there.
     Key(u64, u64),
@@ -244,7 +244,7 @@ impl std::fmt::Display for Credits {
     }
 }
 
-/// Where the journal lies on its device.
+/// Place of the journal on its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
     /// The two tail headers.
@@ -255,7 +255,7 @@ pub struct Region {
     pub log_blocks: u64,
 }
 
-/// How a batch is made durable.
+/// Method of making a batch durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CommitMode {
     /// As a record in the log; its blocks go home later. Any device will do.
@@ -269,13 +269,13 @@ pub enum CommitMode {
     Home,
 }
 
-/// How to run a journal: [`Config::new`], and [`Config::with`] for settings that differ from the defaults.
+/// Configuration of a journal: [`Config::new`], and [`Config::with`] for settings that differ from the defaults.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// How batches are made durable.
+    /// Method of making batches durable.
     pub commit_mode: CommitMode,
-    /// Where it lies; means nothing without a log.
+    /// Place of the journal; means nothing without a log.
     pub region: Region,
     /// Identity of the volume; keys every hash.
     pub volume: [u8; 16],
@@ -417,7 +417,7 @@ pub struct Faults {
 }
 }
 
-/// What to wait for until an operation is durable.
+/// An operation's ticket: wait for it until the operation is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
     pub(crate) stream: StreamId,
@@ -425,7 +425,7 @@ pub struct Ticket {
     pub(crate) operation: Option<(lanes::LaneId, u64)>,
 }
 
-/// What a journal did since it was opened.
+/// Counts of a journal since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Operations committed in memory.
@@ -471,7 +471,7 @@ pub struct Stats {
     pub waits: u64,
 }
 
-/// What the journal asks of the storage program above it.
+/// Calls of the journal to the storage program above it.
 pub trait Client: Send + Sync {
     /// A running transaction is about to close: no operation is open, new ones are held back. Adds
     /// what was put off for `keys` (see [`Op::attach`]) to `op`, and commits it (the

@@ -79,7 +79,7 @@ pub struct Op<'a> {
     credits: Credits,
     done: bool,
     blocks: Vec<Touched>,
-    /// Where a block is in `blocks`, once there are more than a few.
+    /// Index of a block in `blocks`, once there are more than a few.
     index: BlockMap<usize>,
     /// The bytes of all edits.
     bytes: Vec<u8>,
@@ -559,7 +559,7 @@ impl<'a> Op<'a> {
         ticket
     }
 
-    /// What was reserved for it: blocks of the log, or writes of an epoch.
+    /// Reservation of the operation: blocks of the log, or writes of an epoch.
     fn reserved(&self) -> u64 {
         self.inner
             .config

@@ -110,7 +110,7 @@ impl Journal {
         self.inner().flush_in_place()
     }
 
-    /// Which of these operations are durable.
+    /// Whether each of these operations is durable.
     #[must_use]
     pub fn are_durable(&self, tickets: &[Ticket]) -> Vec<bool> {
         let (_lanes, core) = self.inner().told();

@@ -198,7 +198,7 @@ impl<'a> Entries<'a> {
         Cursor::new(bytes, from as u64).entry().ok()
     }
 
-    /// Where the next entry begins.
+    /// Start of the next entry.
     pub(crate) fn position(&self) -> usize {
         self.rest.at as usize
     }
@@ -224,7 +224,7 @@ impl ExactSizeIterator for Entries<'_> {}
 pub(crate) struct Record {
     pub(crate) id: RecordId,
     pub(crate) body_bytes: u64,
-    /// How many blocks it changes; see [`Entries`].
+    /// Number of blocks that it changes; see [`Entries`].
     pub(crate) entries: usize,
     pub(crate) covered: Vec<Covered>,
 }

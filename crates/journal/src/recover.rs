@@ -45,7 +45,7 @@ const SEARCH_LAPS_MAX: u64 = 8;
 /// Runs of home blocks that one request carries.
 const WRITE_RUNS_MAX: usize = 1024;
 
-/// What opening found and did.
+/// Findings and actions of opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The journal had been closed cleanly.
@@ -67,7 +67,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// What there is to say where there is no log.
+    /// Result where there is no log.
     #[must_use]
     pub fn without_log() -> Recovery {
         Recovery {
@@ -79,7 +79,7 @@ impl Recovery {
     }
 }
 
-/// What a tail header's block holds.
+/// Content of a tail header's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderState {
     /// A header of this volume.
@@ -93,13 +93,13 @@ pub enum HeaderState {
 /// The losses of a recovery that goes on past damage; see `Journal::salvage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvage {
-    /// What was lost, in words.
+    /// Losses, in words.
     pub losses: Vec<String>,
     /// Metadata blocks that do not lead to their logged checksums. They were left without a valid seal.
     pub rotten: Vec<BlockNo>,
 }
 
-/// Where the log goes on.
+/// Position from which the log goes on.
 pub(crate) struct Start {
     pub(crate) epoch: u64,
     pub(crate) generation: u64,

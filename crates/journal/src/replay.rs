@@ -19,13 +19,13 @@ pub(crate) struct Held {
     pub(crate) bytes: BlockBuf,
 }
 
-/// Where the log has an entry of a block. Sorts by block, then in log order.
+/// Place of a block's entry in the log. Sorts by block, then in log order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     block: u64,
     /// Index in the chain.
     record: u32,
-    /// Where the entry begins in the record.
+    /// Start of the entry in the record.
     from: u32,
 }
 

@@ -13,7 +13,7 @@ use steadfast_block::{BLOCK_SIZE, BlockNo};
 /// Reads before a block counts as damaged. One is not enough if the block is written during the read.
 const READS: usize = 3;
 
-/// What lies at the home of a metadata block.
+/// Content of a metadata block's home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtHome {
     /// A block with a valid checksum.

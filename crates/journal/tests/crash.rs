@@ -31,7 +31,7 @@ const POOL: std::ops::Range<u64> = 70..82;
 const BLOCKS: u64 = 82;
 const POINTER: u64 = 1 << 63;
 
-/// What a register means: nothing, a value, or the two halves of its block.
+/// Meaning of a register: nothing, a value, or the two halves of its block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 enum Reg {
     #[default]
@@ -152,7 +152,7 @@ fn observe(journal: &Journal) -> std::result::Result<State, String> {
     Ok(state)
 }
 
-/// What happened, for the specification.
+/// History for the specification.
 #[derive(Default)]
 struct History {
     /// (stream, register, what it means afterwards)

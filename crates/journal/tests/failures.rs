@@ -90,7 +90,7 @@ fn after(n: u64, skipped: &[u64]) -> [u64; SLOTS as usize] {
     out
 }
 
-/// What the workload saw of one planned failure.
+/// The workload's view of one planned failure.
 struct Seen {
     /// Values put before the journal failed, without the skipped ones.
     put: u64,

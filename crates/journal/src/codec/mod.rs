@@ -95,7 +95,7 @@ pub enum Refusal {
     Hash,
 }
 
-/// What magic, version and volume say, which tail headers and records have in the same places.
+/// Refusal by magic, version or volume, which tail headers and records have in the same places.
 fn refuse<B: Bytes, K: Keyed<B>>(id: &K, block: B, magic: u64) -> Option<Refusal> {
     let of = B::Word::of;
     if block.word::<8>(of(0)) != of(magic) {

@@ -22,7 +22,7 @@ pub(crate) struct Attached {
     /// A stream of the transaction.
     pub(crate) stream: StreamId,
     pub(crate) keys: Vec<u64>,
-    /// What was reserved for them.
+    /// Log bytes reserved for them.
     log_bytes: u64,
 }
 
@@ -63,7 +63,7 @@ impl Core {
         ids.iter().any(|id| self.is_running(self.resolve(*id)))
     }
 
-    /// How many keys the running ones of `ids` have attached.
+    /// Number of keys that the running ones of `ids` have attached.
     pub(crate) fn attached(&self, ids: &[TxnId]) -> usize {
         let ids: BTreeSet<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
         let running = ids.iter().filter_map(|id| self.txns.get(id));

@@ -39,25 +39,25 @@ pub(crate) struct Namer {
     age: u64,
 }
 
-/// What a transaction's operations named.
+/// Objects that a transaction's operations named.
 #[derive(Default)]
 pub(crate) struct ObjectList {
     list: Vec<(Object, Access)>,
     /// Number of them in the index.
     indexed: usize,
-    /// How many of the transaction's objects are in sorted runs instead.
+    /// Number of the transaction's objects that are in sorted runs instead.
     sorted: usize,
     /// Length at which the rest is looked through for repetitions.
     compact_at: usize,
 }
 
 impl ObjectList {
-    /// How many there are, some of them repeatedly.
+    /// Number of objects; some are counted repeatedly.
     pub(crate) fn len(&self) -> usize {
         self.list.len() + self.sorted
     }
 
-    /// How many of them a merge moves.
+    /// Number of objects that a merge moves.
     pub(crate) fn moved(&self) -> usize {
         self.list.len()
     }
@@ -95,7 +95,7 @@ fn sort(objects: &mut Vec<(Object, Access)>) {
     objects.dedup_by_key(|(object, _)| *object);
 }
 
-/// What a transaction named while its stream was alone, sorted.
+/// Objects that a transaction named while its stream was alone, sorted.
 struct SortedRun {
     txn: TxnId,
     stream: StreamId,

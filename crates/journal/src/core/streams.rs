@@ -23,7 +23,7 @@ const WAITED_FOR_MAX: usize = 64;
 /// file, and never say that it is done with one.
 const RECORDS_MAX: usize = 4096;
 
-/// What a stream has in a transaction.
+/// Share of a stream in a transaction.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Share {
     /// Its operations.
@@ -145,7 +145,7 @@ impl Streams {
         }
     }
 
-    /// How many streams have uncommitted operations.
+    /// Number of streams with uncommitted operations.
     pub(super) fn live(&self) -> usize {
         self.live
     }

@@ -181,7 +181,7 @@ fn corner_05_a_block_covered_and_freed_by_one_record_is_reused_behind_its_proof(
     }
 }
 
-/// Where a transaction is when the next operation of its stream comes.
+/// State of a transaction when the next operation of its stream comes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Way {
     /// Closed, after another stream's record.
@@ -190,7 +190,7 @@ enum Way {
     Flushed,
 }
 
-/// Where a directory's times are, in block `META + 1`.
+/// Offset of a directory's times in block `META + 1`.
 const TIME: usize = 400;
 
 fn touch(op: &mut Op<'_>, value: u64) {

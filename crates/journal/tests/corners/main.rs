@@ -50,7 +50,7 @@ const CREDITS: Credits = Credits {
     data_blocks: 4,
 };
 
-/// How a story ends: images explored, or what went wrong.
+/// Result of a story: images explored, or a failure.
 type Outcome = std::result::Result<u64, String>;
 
 /// Holds without faults, over more than a handful of images, and fails with each of `broken`.

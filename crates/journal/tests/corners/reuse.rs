@@ -6,7 +6,7 @@ use steadfast_journal::{Error, META_BYTES};
 /// The block that lives on.
 const HOME: u64 = DATA + 3;
 
-/// What the register says: how many steps of the story are there.
+/// Content of the register: the number of steps of the story that are there.
 fn step(journal: &Journal) -> std::result::Result<u64, String> {
     word(journal, META, 0)
 }
@@ -70,7 +70,7 @@ fn corner_02_an_old_record_of_a_metadata_block_spares_the_file_data_that_reuses_
     }
 }
 
-/// Where the patch of a block is when the block is freed.
+/// State of a block's patch when the block is freed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Patched {
     Pending,

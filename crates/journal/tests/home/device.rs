@@ -27,7 +27,7 @@ pub(crate) struct Epochs {
     pub(crate) seen: AtomicU64,
 }
 
-/// What an epoch wrote: each block as it was when the epoch was closed.
+/// Writes of an epoch: each block as it was when the epoch was closed.
 type Written = Vec<(u64, Box<Block>)>;
 
 pub(crate) struct State {

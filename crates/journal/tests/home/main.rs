@@ -320,7 +320,7 @@ fn two_on_their_way(
     })
 }
 
-/// How many transactions are durable as the journal has it, of two.
+/// Number of durable transactions by the journal, of two.
 fn acknowledged(journal: &Journal) -> usize {
     2 - journal.usage().2
 }

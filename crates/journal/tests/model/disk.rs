@@ -75,7 +75,7 @@ pub(crate) fn model() -> log::Log {
     log::Log::new(META.map(|at| (at, Arc::from([0; META_BYTES]))).collect())
 }
 
-/// What a block is, by the length of its life.
+/// Kind of a block, by the length of its life.
 pub(crate) fn kind(len: usize) -> Kind {
     if len == META_BYTES {
         Kind::Meta

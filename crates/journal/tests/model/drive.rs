@@ -17,7 +17,7 @@ use steadfast_model::log::{self, Change, Image, Log, Operation, Survivors};
 use steadfast_sim::{CrashImage, Cut, Limits, SimDevice};
 use steadfast_testkit::Random;
 
-/// What the histories went through.
+/// Events of the histories.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) cases: u64,
@@ -76,7 +76,7 @@ impl Client for Released {
     }
 }
 
-/// How a journal is run and looked at.
+/// Settings of a journal's run and of its checks.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) faults: Faults,
@@ -86,7 +86,7 @@ pub(crate) struct Setup {
     pub(crate) pool: Range<u64>,
 }
 
-/// What recovered from a crash image.
+/// State recovered from a crash image.
 pub(crate) struct Recovered {
     sim: Arc<SimDevice>,
     journal: Journal,

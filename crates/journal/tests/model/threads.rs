@@ -24,7 +24,7 @@ const COUNTER: usize = 400;
 const OWN: usize = 800;
 const BITMAP: usize = 1200;
 
-/// What all threads share. The specification is in the order in which operations took effect.
+/// State that all threads share. The specification is in the order in which operations took effect.
 struct Shared {
     sim: Arc<SimDevice>,
     journal: Journal,
