@@ -15,7 +15,7 @@ pub enum Error {
     /// A system call failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// Operation that failed.
         action: &'static str,
         /// On which file.
         path: PathBuf,
@@ -43,9 +43,9 @@ pub enum Error {
         path.display()
     )]
     WrongKind {
-        /// What was to be opened.
+        /// The file.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         found: &'static str,
     },
     /// A file whose pages the kernel writes back by itself.
@@ -109,7 +109,7 @@ pub enum Error {
     Exists {
         /// The file.
         path: PathBuf,
-        /// What it is or holds.
+        /// Its kind or content.
         found: &'static str,
     },
     /// The file system has no room for all pages of the file.

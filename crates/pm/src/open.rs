@@ -27,7 +27,7 @@ pub enum Eadr {
     Ignore,
 }
 
-/// How to open a region.
+/// Options for opening a region.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Refuse stores. Needs no write permission, shares the file with other readers, and takes files on any file system.
@@ -237,7 +237,7 @@ fn from_locked(file: LockedFile, path: &Path, options: &OpenOptions) -> Result<R
     ))
 }
 
-/// Where an open file lies.
+/// Place of an open file.
 struct Place {
     /// Size of the file.
     bytes: u64,
@@ -355,7 +355,7 @@ fn io_failure(action: &'static str, path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// What a region can live in.
+/// Kind of file that can hold a region.
 enum Kind {
     File,
     DaxDevice(platform::DaxDevice),

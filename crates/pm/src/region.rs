@@ -44,7 +44,7 @@ pub struct Line<'r> {
 /// Words of a line.
 const LINE_WORDS: usize = (LINE_BYTES / WORD_BYTES) as usize;
 
-/// What a store has to care about besides its word.
+/// Mode of stores.
 enum Mode {
     Plain,
     ReadOnly,

@@ -63,7 +63,7 @@ struct Line {
     written_back: Vec<(usize, u32)>,
 }
 
-/// What a thread has to fence.
+/// Stores and write-backs that a thread has to fence.
 #[derive(Default)]
 struct Thread {
     lines: HashSet<u64>,

@@ -46,7 +46,7 @@ static SLOTS: [Slot; REGIONS_MAX] = [const {
     }
 }; REGIONS_MAX];
 
-/// What was installed before.
+/// Handler that was installed before.
 static FORMER: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// A range whose faults are caught, until it is dropped. The range must stay mapped as long.

@@ -40,7 +40,7 @@ use steadfast_vfs::{
     NewNode, RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, XattrMode,
 };
 
-/// What a failed region is reported as.
+/// Message for a failed region.
 const FAILED: &str =
     "the persistent memory failed: its file was cut short, or the medium is broken";
 
@@ -90,13 +90,13 @@ impl PmFs {
         self.mount.medium.into_region()
     }
 
-    /// What the mount found.
+    /// Findings of the mount.
     #[must_use]
     pub fn report(&self) -> &MountReport {
         &self.mount.report
     }
 
-    /// What the superblock says.
+    /// Content of the superblock.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.mount.superblock

@@ -30,7 +30,7 @@ use steadfast_vfs::FileKind;
 /// Looks that a repair takes before it gives up.
 const ROUNDS_MAX: usize = 8;
 
-/// How to check.
+/// Options of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FsckOptions {
     /// Repair the findings. Without it nothing is stored.
@@ -39,16 +39,16 @@ pub struct FsckOptions {
     pub threads: usize,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FsckReport {
     /// The volume.
     pub superblock: Superblock,
-    /// What the last mount left.
+    /// Hints of the last mount.
     pub hints: Hints,
-    /// What was found, at most 1,000 of it.
+    /// Findings, at most 1,000.
     pub findings: Vec<Finding>,
-    /// How many there were of each kind, those that are not listed included.
+    /// Number of findings of each kind, those that are not listed included.
     pub counts: BTreeMap<Problem, u64>,
     /// The kinds and numbers of problems that a repair has left. Empty if no repair was requested.
     pub left: BTreeMap<Problem, u64>,
@@ -174,7 +174,7 @@ fn look(
     Ok(seen)
 }
 
-/// What is to be said of the superblock.
+/// Findings about the superblock.
 fn of_superblock(found: &Found) -> Log {
     let mut log = Log::default();
     let damage = found
@@ -204,7 +204,7 @@ fn of_superblock(found: &Found) -> Log {
     log
 }
 
-/// What one look wants stored.
+/// Fixes that one look asks for.
 struct Round {
     recovery: Vec<Fix>,
     repairs: Vec<Fix>,

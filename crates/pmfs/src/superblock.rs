@@ -19,7 +19,7 @@ const SEALED_BYTES: u64 = 128;
 /// The pages of superblock and copy.
 pub(crate) const COPIES: [Page; 2] = [Page(0), Page(1)];
 
-/// What a volume is.
+/// Identity of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
     /// Format version.
@@ -30,11 +30,11 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// Name that people gave it.
     pub label: String,
-    /// Where its objects are.
+    /// Places of its objects.
     pub geometry: Geometry,
 }
 
-/// What the last mount left.
+/// Hints of the last mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hints {
     /// The volume was unmounted.
@@ -46,7 +46,7 @@ pub struct Hints {
 /// A superblock that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// What it says.
+    /// Content of the superblock.
     pub superblock: Superblock,
     /// Hints.
     pub hints: Hints,

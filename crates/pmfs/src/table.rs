@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use steadfast_vfs::FileKind;
 
-/// Where an inode lives.
+/// Place of an inode.
 #[derive(Debug)]
 struct Home {
     /// The birth word of the inode and [`DAMAGED`], or 0.
@@ -54,12 +54,12 @@ pub struct Node<'t> {
     home: &'t Home,
 }
 
-/// What changes of a node.
+/// Mutable state of a node.
 #[derive(Debug, Default)]
 pub struct State {
     /// Names of the inode; of a directory 2 and one for each directory in it.
     pub links: u32,
-    /// What it holds.
+    /// Content of the inode.
     pub content: Content,
     /// The pages of its extended attributes, if they are in pages.
     pub attributes: Option<Box<FileIndex>>,
@@ -69,7 +69,7 @@ pub struct State {
     pub linkable: bool,
 }
 
-/// What an inode holds.
+/// Content of an inode.
 #[derive(Debug)]
 pub enum Content {
     /// The pages of a regular file or of a symlink; others have none.
@@ -324,7 +324,7 @@ impl Table {
         }
     }
 
-    /// What lives in a place.
+    /// The inode in a place.
     #[inline]
     fn node<'t>(&self, home: &'t Home, number: u32) -> Option<Node<'t>> {
         let life = home.life.load(Ordering::Acquire);

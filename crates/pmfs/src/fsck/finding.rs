@@ -19,25 +19,25 @@ macro_rules! problems {
             /// Every kind, in order.
             pub const ALL: &'static [Problem] = &[$(Problem::$name,)*];
 
-            /// How bad it is.
+            /// Severity of the problem.
             #[must_use]
             pub fn severity(self) -> Severity {
                 match self { $(Problem::$name => Severity::$severity,)* }
             }
 
-            /// What is so, in a few words.
+            /// Description of the problem, in a few words.
             #[must_use]
             pub fn what(self) -> &'static str {
                 match self { $(Problem::$name => $what,)* }
             }
 
-            /// What follows from it, in a few words.
+            /// Consequence of the problem, in a few words.
             #[must_use]
             pub fn consequence(self) -> &'static str {
                 match self { $(Problem::$name => $consequence,)* }
             }
 
-            /// What a repair does about it; completes "a repair …".
+            /// Effect of a repair; completes "a repair …".
             #[must_use]
             pub fn repair(self) -> &'static str {
                 match self { $(Problem::$name => $repair,)* }
@@ -125,7 +125,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where something was found.
+/// Place of a finding.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Location {
     /// The inode concerned.
@@ -190,7 +190,7 @@ impl fmt::Display for Location {
 /// One thing that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Kind of problem.
     pub problem: Problem,
     /// Where.
     pub location: Location,
@@ -199,7 +199,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// How bad it is.
+    /// Severity of the finding.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.problem.severity()
@@ -237,9 +237,9 @@ pub(crate) type Fix = (u64, u64);
 pub(crate) struct Log {
     pub(crate) findings: Vec<Finding>,
     pub(crate) counts: BTreeMap<Problem, u64>,
-    /// What a mount stores: for notes.
+    /// Stores of a mount: for notes.
     pub(crate) recovery: Vec<Fix>,
-    /// What a repair stores besides.
+    /// Further stores of a repair.
     pub(crate) repairs: Vec<Fix>,
 }
 
@@ -278,7 +278,7 @@ impl Log {
         self.repairs.append(&mut other.repairs);
     }
 
-    /// How many findings of this severity there are.
+    /// Number of findings of this severity.
     pub(crate) fn count(&self, severity: Severity) -> u64 {
         let all = self.counts.iter();
         all.filter(|(problem, _)| problem.severity() == severity)

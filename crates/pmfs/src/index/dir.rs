@@ -64,7 +64,7 @@ pub struct Listed {
     pub place: Place,
     /// The inode that it names.
     pub inode: InodeRef,
-    /// Where a listing goes on after it.
+    /// Position at which a listing goes on after it.
     pub next: Cookie,
 }
 

@@ -28,7 +28,7 @@ impl std::fmt::Debug for Name {
     }
 }
 
-/// What is wrong with the name of a slot.
+/// Fault of a slot's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadName {
     /// Its length is 0.
@@ -105,7 +105,7 @@ pub fn matches(m: &impl Words, place: Place, name: &[u8]) -> bool {
             .all(|(piece, at)| holds(m, at, piece))
 }
 
-/// Where the pieces of a name past its first one begin.
+/// Start of each piece of a name past its first one.
 fn continuations(place: Place) -> impl Iterator<Item = u64> {
     (1..SLOTS_PER_PAGE - place.index()).map(move |k| place.at() + k * SLOT_BYTES + slot::CONT)
 }

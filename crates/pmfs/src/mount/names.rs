@@ -36,7 +36,7 @@ pub(crate) fn directories(pages: &[DirPage]) -> Vec<Directory> {
     all
 }
 
-/// What a directory holds.
+/// Content of a directory.
 pub(crate) struct Listing {
     pub(crate) number: u32,
     pub(crate) names: DirIndex,
@@ -49,7 +49,7 @@ pub(crate) struct Listing {
     pub(crate) log: Log,
 }
 
-/// What to look with, for a directory.
+/// State of a directory's listing.
 struct Lister<'l, 'a, M> {
     look: &'l Look<'a, M>,
     decisions: &'l Decisions,
@@ -96,7 +96,7 @@ pub(crate) fn list(
 }
 
 impl<M: Words> Lister<'_, '_, M> {
-    /// What a slot says, or what was decided that it means.
+    /// Meaning of a slot: the decision about it, or else its commit word.
     fn word(&self, place: Place) -> u64 {
         match self.decisions.get(&place) {
             Some(meaning) => meaning.map_or(0, InodeRef::word),

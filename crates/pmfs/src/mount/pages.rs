@@ -52,7 +52,7 @@ pub(crate) struct Strange {
     size: u64,
 }
 
-/// Where a doubt is.
+/// Place of a doubt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spot {
     Page(Page),
@@ -117,7 +117,7 @@ impl Buckets {
     }
 }
 
-/// What a piece of the descriptor table says.
+/// Content of a piece of the descriptor table.
 pub(crate) struct Pages {
     pub(crate) dir_pages: Vec<DirPage>,
     /// In order.

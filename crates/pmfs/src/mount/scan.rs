@@ -29,7 +29,7 @@ use crate::table::{Content, Directory, Table};
 use crate::words::Words;
 use std::ops::Range;
 
-/// What a region holds.
+/// Content of a region.
 pub(crate) struct Scan {
     /// The reachable inodes. Directories are still empty.
     pub(crate) table: Table,

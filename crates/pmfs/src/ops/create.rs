@@ -146,7 +146,7 @@ impl PmFs {
         Ok(Some((page, pages)))
     }
 
-    /// What a new inode gets from its directory.
+    /// Attributes that a new inode gets from its directory.
     fn born(
         &self,
         caller: &Caller,

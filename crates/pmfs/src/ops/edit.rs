@@ -14,7 +14,7 @@ use crate::table::State;
 use smallvec::SmallVec;
 use steadfast_vfs::Result;
 
-/// What happens to the index.
+/// Change of the index.
 enum After {
     Gained(Extent),
     Lost(Extent),

@@ -18,12 +18,12 @@ const FLAGS_BYTES: usize = 6;
 /// The records of an inode's extended attributes.
 pub(super) type Records = SmallVec<[u8; 64]>;
 
-/// What the words of an inode say.
+/// Content of an inode's words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Disk {
     /// Number and generation.
     pub(super) inode: InodeRef,
-    /// What it is.
+    /// Kind of the inode.
     pub(super) kind: FileKind,
     /// Permission bits and where the extended attributes are.
     pub(super) commit: Commit,
@@ -146,7 +146,7 @@ impl PmFs {
         self.attr_of(node, state, &self.disk(node))
     }
 
-    /// What permission checks look at.
+    /// Subject of permission checks.
     #[inline]
     pub(super) fn subject(&self, node: &Node<'_>, state: &State, disk: &Disk) -> Result<Subject> {
         Ok(Subject {

@@ -15,11 +15,11 @@ use steadfast_vfs::{Caller, Errno, Error, Result};
 pub(super) struct Sought<'t> {
     /// Its hash in the index of the directory.
     pub(super) hash: u64,
-    /// What it names.
+    /// Entry of the name, if there is one.
     pub(super) entry: Option<Entry<'t>>,
 }
 
-/// What a name names.
+/// Entry of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry<'t> {
     /// Its first slot.
@@ -45,7 +45,7 @@ pub(super) fn names<'s>(dir: &Node<'_>, state: &'s mut State) -> Result<&'s mut 
 }
 
 impl PmFs {
-    /// What a name names in a directory, whose lock the caller holds.
+    /// Looks up a name in a directory, whose lock the caller holds.
     pub(super) fn find(&self, dir: &Node<'_>, state: &State, name: &[u8]) -> Result<Sought<'_>> {
         let (hash, found) = self.found(state, name);
         let entry = match found {

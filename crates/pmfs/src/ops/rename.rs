@@ -36,7 +36,7 @@ struct Side<'a> {
     name: &'a [u8],
 }
 
-/// What both names name.
+/// Entries of both names.
 #[derive(PartialEq, Eq)]
 struct Seen<'t> {
     source: Entry<'t>,

@@ -113,7 +113,7 @@ const fn need<T: Stated>() -> Need {
     Some((T::OBJECT, T::STATE.0, T::STATE.1))
 }
 
-/// What a transition looks at of other objects.
+/// Needs of a transition from other objects.
 trait Evidence {
     const NEEDS: [Need; 2];
 }

@@ -58,7 +58,7 @@ impl Sequence {
     }
 }
 
-/// What was looked at.
+/// Counts of an exploration.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sum {
     pub images: u64,
@@ -414,7 +414,7 @@ impl Recorded {
             .map_err(|why: String| format!("recovery cut: {why}"))
     }
 
-    /// What a cut call left does not come alive in later calls.
+    /// The remains of a cut call do not come alive in later calls.
     fn use_afterwards(
         &self,
         region: Region,

@@ -5,7 +5,7 @@ use super::groups::Found;
 /// The table that the search of orders writes.
 const TEXT: &str = include_str!("../../../../proofs/pmcheck/plans.txt");
 
-/// What it says.
+/// Content of the table.
 pub struct Table {
     /// Groups, with their content.
     pub labels: Vec<(String, String)>,

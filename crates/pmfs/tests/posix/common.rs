@@ -39,7 +39,7 @@ pub fn mount_with(region: Region, options: &MountOptions) -> PmFs {
     PmFs::mount(region, options, &mut |_, _| {}).unwrap()
 }
 
-/// What a crash that loses nothing leaves of a mounted volume.
+/// State of a mounted volume after a crash that loses nothing.
 pub fn copy(fs: &PmFs) -> Region {
     Region::with_content(&fs.medium().content())
 }

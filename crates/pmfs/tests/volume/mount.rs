@@ -18,13 +18,13 @@ fn names(tree: &Tree) -> Vec<&str> {
     all.filter(|name| !name.is_empty()).collect()
 }
 
-/// How often a mount meets a problem.
+/// Number of times that a mount meets a problem.
 fn met(volume: &Volume, problem: Problem) -> u64 {
     let report = volume.mounted().unwrap().report;
     report.counts.get(&problem).copied().unwrap_or(0)
 }
 
-/// What a mount for writing leaves on the medium.
+/// State of the medium after a mount for writing.
 fn after_mount(volume: &Volume) -> Volume {
     volume.within(volume.mounted().unwrap().medium.into_region())
 }

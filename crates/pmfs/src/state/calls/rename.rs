@@ -12,7 +12,7 @@ use crate::state::{
     Unlinked,
 };
 
-/// Where a rename leads.
+/// Target of a rename.
 #[must_use]
 pub enum Target<'a, 'f> {
     /// To a name that does not exist.
@@ -78,11 +78,11 @@ pub struct Rename<'a, 'f> {
     pub to: Target<'a, 'f>,
 }
 
-/// What a rename leaves.
+/// Result of a rename.
 #[must_use]
 #[derive(Debug)]
 pub struct Renamed {
-    /// Where the new name is.
+    /// Place of the new name.
     pub placed: Placed,
     /// The old name's slots.
     pub slots: FreedSlots<Clean>,
@@ -188,11 +188,11 @@ pub struct Whiteout<'a, 'f> {
     pub birth: Birth<'a, 'f>,
 }
 
-/// What a rename with a whiteout leaves.
+/// Result of a rename with a whiteout.
 #[must_use]
 #[derive(Debug)]
 pub struct RenamedWhiteout {
-    /// Where the new name is.
+    /// Place of the new name.
     pub placed: Placed,
     /// The inode under the old name.
     pub whiteout: InodeRef,

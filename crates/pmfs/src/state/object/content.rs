@@ -23,7 +23,7 @@ pub enum Bytes<'a> {
 }
 
 impl Bytes<'_> {
-    /// How many.
+    /// Number of bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
     #[inline]

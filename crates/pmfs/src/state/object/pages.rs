@@ -43,7 +43,7 @@ pub struct Adoption<'f> {
     pub pages: FreePages<'f>,
     /// Offset of the first in its object, in pages.
     pub offset: u64,
-    /// What they hold.
+    /// Kind of their content.
     pub kind: PageKind,
 }
 
@@ -54,7 +54,7 @@ pub struct Extent {
     pub pages: PageRun,
     /// Offset of the first in its object, in pages.
     pub offset: u64,
-    /// What they hold.
+    /// Kind of their content.
     pub kind: PageKind,
     /// Their state.
     pub state: PageState,

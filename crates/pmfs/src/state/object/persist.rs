@@ -1,4 +1,4 @@
-//! How durable an object's last stores are: `Dirty`, `InFlight`, `Clean`; the brands of objects; and the fence.
+//! Durability of an object's last stores: `Dirty`, `InFlight`, `Clean`; the brands of objects; and the fence.
 
 use std::marker::PhantomData;
 

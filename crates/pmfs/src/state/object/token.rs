@@ -130,7 +130,7 @@ impl FreeSlots {
         self.first
     }
 
-    /// How many.
+    /// Number of slots.
     #[must_use]
     #[inline]
     pub fn count(&self) -> u64 {
@@ -143,7 +143,7 @@ impl FreeSlots {
 pub struct PageRun {
     /// The first.
     pub start: Page,
-    /// How many.
+    /// Number of pages.
     pub len: u64,
 }
 
@@ -203,7 +203,7 @@ impl FreedSlots<Clean> {
         self.first
     }
 
-    /// How many.
+    /// Number of slots.
     #[must_use]
     #[inline]
     pub fn count(&self) -> u64 {
@@ -289,7 +289,7 @@ impl Orphan {
     }
 }
 
-/// What a mount found free, in whole ranges.
+/// Free space that a mount found, in whole ranges.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Survey {
     /// Pages for data that nothing reaches.

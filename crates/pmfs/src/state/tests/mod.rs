@@ -33,7 +33,7 @@ pub(super) struct Dir {
     pub(super) pages: Vec<PageRun>,
 }
 
-/// What a call did.
+/// Cost of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cost {
     pub(super) fences: u64,
