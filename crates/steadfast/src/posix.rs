@@ -1,7 +1,7 @@
 //! The steps of a replacement as Linux system calls.
 //!
-//! What it relies on: rename(2) replaces a name atomically, fsync(2) makes a file or a
-//! directory durable. What it promises beside the order of [`protocol`](crate::protocol):
+//! It relies on two calls: rename(2) replaces a name atomically, fsync(2) makes a file or
+//! a directory durable. It promises, beside the order of [`protocol`](crate::protocol):
 //!
 //! * all steps go through one descriptor of the directory, so that it may be moved meanwhile;
 //! * where the file system can (`O_TMPFILE`), the temporary file has no name until its
@@ -40,7 +40,7 @@ const TRIES_MAX: usize = 100;
 /// Longest extended attribute.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// What failed.
+/// Step that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Finding the file or its directory.
@@ -79,7 +79,7 @@ pub enum ReplaceError {
     Failed {
         /// The file.
         path: PathBuf,
-        /// What failed.
+        /// Step that failed.
         step: Step,
         /// Why.
         source: io::Error,
@@ -87,7 +87,7 @@ pub enum ReplaceError {
     /// It is a directory, a device, a pipe.
     #[error("{}: is not a regular file, so it cannot be replaced", path.display())]
     NotRegular {
-        /// What it is.
+        /// The file.
         path: PathBuf,
     },
     /// The new file would belong to another user.
@@ -189,7 +189,7 @@ struct Files {
     path: PathBuf,
     dir: OwnedFd,
     name: OsString,
-    /// What is replaced.
+    /// The file to replace.
     old: Option<Stat>,
     temporary: Option<Temporary>,
 }
@@ -258,7 +258,7 @@ impl Files {
             .ok_or_else(|| Errno::BADF.into())
     }
 
-    /// What the names of temporary files begin with.
+    /// Prefix of the names of temporary files.
     fn prefix(&self) -> Vec<u8> {
         let name = self.name.as_bytes();
         let name = &name[..name.len().min(NAME_BYTES_MAX - ADDED_BYTES_MAX)];
@@ -462,7 +462,7 @@ impl Steps for Files {
     }
 }
 
-/// What a name stands for, if anything.
+/// The file that a name stands for, if any.
 fn look(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
     match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),

@@ -2,10 +2,10 @@
 //! any input or output.
 //!
 //! Invariants: the file's name is touched by [`Steps::rename`] alone; that comes after the
-//! new content is durable, and [`Update::commit`] returns after the new name is. Whatever
-//! fails before it, the temporary file goes away with the [`Update`].
+//! new content is durable, and [`Update::commit`] returns after the new name is. If a step
+//! before it fails, the temporary file goes away with the [`Update`].
 
-/// What a replacement consists of, each step on whatever keeps the files.
+/// Steps of a replacement, on any kind of storage.
 pub trait Steps {
     /// Why a step failed.
     type Error;

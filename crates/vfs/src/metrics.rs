@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-/// How a value behaves.
+/// Type of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// It only grows, from the start of the process on.
@@ -61,7 +61,7 @@ const GAUGES: [Described; 14] = [
     ),
 ];
 
-/// What only grows.
+/// Values that only grow.
 const COUNTERS: [Described; 35] = [
     ("operations", "Operations that changed something"),
     ("changed_bytes", "Bytes that operations changed"),

@@ -38,10 +38,10 @@ const GROUP_EXEC: u16 = 0o010;
 /// Permission bits of the group, which limit what an access ACL gives.
 const GROUP: u16 = 0o070;
 
-/// What decides about an inode.
+/// Properties of an inode that decide about access to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subject {
-    /// What it is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// The 12 permission bits.
     pub perm: u16,
@@ -91,7 +91,7 @@ pub fn access(caller: &Caller, inode: &Subject, acl: Option<&Acl>, mask: u8) -> 
     }
 }
 
-/// What the mode gives to the caller, in its last three bits.
+/// Rights that the mode gives to the caller, in the last three bits.
 fn granted(caller: &Caller, inode: &Subject) -> u16 {
     if caller.uid == 0 {
         // Root may do everything, but may execute only files that some user may execute.

@@ -26,10 +26,10 @@ pub trait Streams: Send + Sync {
     fn forget(&self, stream: Stream) -> bool;
 }
 
-/// How many merges are kept.
+/// Number of merges that are kept.
 pub const MERGES_KEPT: usize = 256;
 
-/// What a stream did since the mount. A merge changes no count.
+/// Counts of a stream since the mount. A merge changes no count.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StreamStats {
     /// The stream.
@@ -82,7 +82,7 @@ pub enum MergeCause {
 }
 
 impl MergeCause {
-    /// What people read.
+    /// Name for users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

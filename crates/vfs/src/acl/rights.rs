@@ -1,4 +1,4 @@
-//! What rights a list gives, and how it and the mode follow each other.
+//! Rights that a list gives, and the relation of the list and the mode.
 //!
 //! Invariant of the file systems: the permission bits of an inode with an access ACL equal the list's
 //! entries for owner, mask and other ([`Acl::perm_bits`]). Both change in one operation. A list that says
