@@ -115,7 +115,7 @@ impl Client {
         })
     }
 
-    /// Where the server is, and who asks.
+    /// Address of the server, and identity of the caller.
     #[must_use]
     pub fn target(&self) -> &Target {
         self.connection.target()

@@ -1,4 +1,4 @@
-//! What can go wrong, by name.
+//! Failures, by name.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Failure {
     Protocol(String),
     /// A procedure answered with an error.
     Status {
-        /// What was being done.
+        /// Operation that failed.
         what: String,
         /// The answer.
         status: nfsstat3,

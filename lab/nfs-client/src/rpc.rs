@@ -21,7 +21,7 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 512..=1023;
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Where a server is, and who asks.
+/// Address of a server, and identity of the caller.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Of the program that is asked.
@@ -32,7 +32,7 @@ pub struct Target {
     pub gid: u32,
     /// Whether to come from a port below 1024.
     pub reserved_port: bool,
-    /// How long a reply, or a connection, may take.
+    /// Time limit for a reply, or a connection.
     pub timeout: Duration,
 }
 
@@ -50,7 +50,7 @@ pub struct Sent {
     record: Vec<u8>,
 }
 
-/// What came back for a call.
+/// Reply to a call.
 pub struct Reply {
     /// The call's number.
     pub xid: u32,
@@ -97,7 +97,7 @@ impl Connection {
         })
     }
 
-    /// Where the server is, and who asks.
+    /// Address of the server, and identity of the caller.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target

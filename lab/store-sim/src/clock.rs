@@ -143,8 +143,8 @@ impl Clock {
     }
 }
 
-/// Runs a clock in a thread of its own, so many times as fast as real time, for callers that have threads of their own. Such runs
-/// do not repeat exactly. Ends when it is dropped.
+/// Runs a clock in a thread of its own, at a multiple of real time, for callers that have threads of their own. Such runs do
+/// not repeat exactly. Ends when it is dropped.
 #[derive(Debug)]
 pub struct Pace {
     stop: Arc<AtomicBool>,

@@ -20,7 +20,7 @@ use object_store::{
 
 use crate::{Clock, Random};
 
-/// How often what goes wrong, in cases of 1,000.
+/// Frequency of each kind of trouble, in cases of 1,000.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
     /// A request takes effect up to a minute late.
@@ -43,7 +43,7 @@ pub struct Trouble {
     pub cut: u64,
     /// A list shows the store as it was up to 30 s ago.
     pub stale_list: u64,
-    /// Where no answer comes in time, the connection is reset: for callers whose deadlines are in real time.
+    /// If no answer comes in time, the connection is reset: for callers whose deadlines are in real time.
     pub resets: bool,
     /// A GET takes some seconds, though the next one would not.
     pub slow: u64,
@@ -110,7 +110,7 @@ struct Inner {
     /// Every change: when, where, what was there before.
     journal: Vec<(u64, Path, Option<Object>)>,
     trouble: Trouble,
-    /// What happened, in order: a hash of it tells whether two runs are the same.
+    /// Events in order: a hash of the log tells whether two runs are the same.
     log: blake3::Hasher,
     requests: u64,
     in_flight: u64,
@@ -138,7 +138,7 @@ enum Change {
     Delete,
 }
 
-/// What becomes of a request.
+/// Fate of a request.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     /// After this time it takes effect; never, if none.
@@ -188,7 +188,7 @@ impl SimStore {
         self.lock().trouble = trouble;
     }
 
-    /// What an object holds now, without a request.
+    /// Current content of an object, without a request.
     #[must_use]
     pub fn peek(&self, location: &Path) -> Option<Bytes> {
         self.lock()
@@ -607,7 +607,7 @@ impl ObjectStore for SimStore {
     }
 }
 
-/// An upload in parts. What is not completed is never seen.
+/// An upload in parts. An incomplete upload is never seen.
 #[derive(Debug)]
 struct Upload {
     store: SimStore,

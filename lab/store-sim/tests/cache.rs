@@ -68,13 +68,13 @@ struct World {
     now_ms: Arc<AtomicU64>,
     history: Flushes<Disk>,
     next: u64,
-    /// What the cache device holds while no machine runs.
+    /// Content of the cache device while no machine runs.
     cache: Vec<u8>,
     flushes: usize,
     salvaged: usize,
 }
 
-/// How a machine ends.
+/// End of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The process ends; the cache has all that it was sent.
@@ -261,7 +261,7 @@ impl World {
         Some(())
     }
 
-    /// What the cache device holds after a machine's end.
+    /// Content of the cache device after a machine's end.
     fn left(&mut self, device: &PowerDisk, end: End) -> Vec<u8> {
         match end {
             End::Power | End::CacheFails => device.cut(&mut self.random),

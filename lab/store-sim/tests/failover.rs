@@ -234,7 +234,7 @@ fn fresh(store: &Arc<InMemory>) {
     drop(disk);
 }
 
-/// What the clients share.
+/// State that the clients share.
 struct Place {
     /// The server that there is, if there is one.
     at: Mutex<Option<SocketAddr>>,

@@ -1,5 +1,5 @@
-//! A file system on the disk as it ships, over the simulated store: machines take the volume from one another. What was synced
-//! before a mount began is there, whole, and the checker finds nothing.
+//! A file system on the disk as it ships, over the simulated store: machines take the volume from one another. Everything
+//! synced before a mount began is there, whole, and the checker finds nothing.
 
 #![allow(clippy::panic, reason = "a test that fails says why")]
 
@@ -29,7 +29,7 @@ fn open(store: &SimStore) -> Option<Arc<StoreDevice>> {
     found.open(&options).ok().map(Arc::new)
 }
 
-/// What a file holds says its name.
+/// Content of a file, which follows from its name.
 fn contents(name: &str, bytes: usize) -> Vec<u8> {
     name.bytes().cycle().take(bytes).collect()
 }

@@ -1,5 +1,5 @@
-//! How many requests a store gets at a time and which are sent twice, in virtual time: what hedges and the window are worth, what
-//! they cost, and that they end with the trouble.
+//! Number of concurrent and repeated requests to a store, in virtual time: benefit and cost of hedges and the window, and that
+//! they end with the trouble.
 
 #![allow(
     clippy::panic,
@@ -45,10 +45,10 @@ fn contents(number: u64) -> Bytes {
     word.iter().copied().cycle().take(BYTES).collect()
 }
 
-/// What readers of a store met.
+/// Figures of a store's readers.
 #[derive(Debug)]
 struct Met {
-    /// How long each read took, sorted, in microseconds.
+    /// Duration of each read, sorted, in microseconds.
     took: Vec<u64>,
     /// When the last one ended.
     until_us: u64,

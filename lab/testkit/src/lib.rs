@@ -1,4 +1,4 @@
-//! What tests and measurements of several crates share. Nothing that ships depends on it.
+//! Tools that tests and measurements of several crates share. Nothing that ships depends on it.
 //!
 //! * [`Random`]: numbers that a seed repeats, on every machine;
 //! * [`Ticks`]: a clock that goes on by itself and repeats, too;
@@ -87,7 +87,7 @@ pub fn long() -> bool {
     std::env::var_os("STEADFAST_LONG").is_some()
 }
 
-/// Where seeds begin: `STEADFAST_SEED`, or else `otherwise`.
+/// First seed: `STEADFAST_SEED`, or else `otherwise`.
 #[must_use]
 pub fn first_seed(otherwise: u64) -> u64 {
     let seed = std::env::var("STEADFAST_SEED").ok();

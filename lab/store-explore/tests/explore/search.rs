@@ -14,7 +14,7 @@ pub(crate) struct Found {
     pub(crate) steps: Vec<String>,
 }
 
-/// What a search saw.
+/// Counts of a search.
 pub(crate) struct Seen {
     pub(crate) states: u64,
     /// All states were visited.

@@ -1,4 +1,4 @@
-//! What may happen next in a world, and what it leads to.
+//! Possible next steps of a world, and their results.
 
 use std::collections::BTreeSet;
 

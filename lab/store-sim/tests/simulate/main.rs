@@ -17,7 +17,7 @@ use steadfast_store_sim::{Clock, Random, SimStore, Trouble};
 
 const SECOND: u64 = 1_000_000;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     digest: String,

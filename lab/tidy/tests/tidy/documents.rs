@@ -19,7 +19,7 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     lines.collect()
 }
 
-/// What a heading is linked by: lower case, blanks as hyphens, no punctuation.
+/// Anchor of a heading: lower case, blanks as hyphens, no punctuation.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept

@@ -64,7 +64,7 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|(index, line)| (index + 1, line))
 }
 
-/// What stands in the first cells of a document's tables.
+/// First cells of the rows of a document's tables.
 fn first_cells(document: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join(document)).unwrap();
     let cells = text

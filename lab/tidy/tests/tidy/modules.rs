@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Modules that know of each other, each directly or through others: no more than so many.
+/// Maximum number of modules that know of each other, directly or through others.
 const CYCLE_MAX: usize = 3;
 
 /// A module's path below the crate's root; none for the root itself.
@@ -133,7 +133,7 @@ impl Sources {
         sources
     }
 
-    /// Where a path starts that stays in this crate.
+    /// Start of a path that stays in this crate.
     fn start(&self, module: &Module, path: &str) -> Option<UsePath> {
         let mut names: Vec<String> = path
             .split("::")

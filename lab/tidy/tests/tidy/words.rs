@@ -4,7 +4,7 @@ use super::{files, named, numbered, report, root};
 use std::fs;
 use std::path::PathBuf;
 
-/// What is not to be written, and what to write instead. Add what a review finds.
+/// Words to avoid, and their replacements. Add what a review finds.
 const WORDS: [(&str, &str); 11] = [
     ("whoever", "name the user or the program"),
     ("so many", "say which number, or use a placeholder"),
