@@ -91,7 +91,7 @@ impl Checker {
         self.settled = Some(HashMap::new());
     }
 
-    /// What was collected, by hash.
+    /// Collected images, by hash.
     pub fn watched(&mut self) -> HashMap<u64, Image> {
         self.settled.take().unwrap_or_default()
     }
@@ -477,7 +477,7 @@ fn torn_time(
     None
 }
 
-/// Which groups of the call reached the medium: all (+), none (-), a part (~).
+/// Groups of the call that reached the medium: all (+), none (-), a part (~).
 fn held(groups: &Groups, pending: &[Store], image: &Image) -> String {
     let in_flight = groups
         .iter()

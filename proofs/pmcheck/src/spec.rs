@@ -52,7 +52,7 @@ pub enum Op {
     Poke(Vec<(usize, u64)>),
 }
 
-/// What an object is.
+/// Kind of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     File,
@@ -106,7 +106,7 @@ impl Tree {
         self.is_dir(found).then_some(found)
     }
 
-    /// What a name stands for.
+    /// Object that a name stands for.
     pub fn get(&self, at: At) -> Option<u64> {
         if at == OPENED {
             return self.open;

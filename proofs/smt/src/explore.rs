@@ -17,7 +17,7 @@ const PATHS_MAX: u32 = 5000;
 /// Most lines of a counterexample.
 const LINES_MAX: usize = 40;
 
-/// Which way the code went on at a comparison.
+/// Direction in which the code went on at a comparison.
 struct Decision {
     taken: bool,
     /// The other way is possible, too.
@@ -31,7 +31,7 @@ struct Run {
     decisions: Vec<Decision>,
     at: usize,
     path: Vec<Term>,
-    /// What follows from the path and need not be asked again.
+    /// Consequences of the path that need not be asked again.
     facts: HashSet<Term>,
     names: HashMap<String, u32>,
     reached: BTreeSet<String>,
@@ -50,7 +50,7 @@ struct Run {
     only: Vec<String>,
     /// End with the first obligation that is refused.
     first: bool,
-    /// How many were left out, because they take long.
+    /// Number of obligations left out, because they take long.
     left_out: usize,
 }
 
@@ -160,7 +160,7 @@ pub fn unknown(name: &str, width: u32) -> Term {
     variable(&fresh(name), width)
 }
 
-/// Which way the code goes on: both, one after the other, if both are possible.
+/// Direction in which the code goes on: both, one after the other, if both are possible.
 pub fn branch(condition: Term) -> bool {
     if let Some(value) = condition.as_truth() {
         return value;
@@ -226,7 +226,7 @@ pub fn suppose(condition: Term) {
     });
 }
 
-/// What happens here must happen on some path that can be fulfilled to its end.
+/// This place must be on some path that can be fulfilled to its end.
 pub fn must_be_possible(what: String) {
     with(|run| {
         run.possible_at.entry(what.clone()).or_insert(false);
@@ -254,7 +254,7 @@ pub fn end_path() -> ! {
     resume_unwind(Box::new(PathEnds))
 }
 
-/// What must be true here, whatever the unknowns are.
+/// The goal must be true here, for all values of the unknowns.
 #[track_caller]
 pub fn prove(what: &str, goal: Term) {
     let place = Location::caller();

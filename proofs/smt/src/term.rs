@@ -10,7 +10,7 @@ use std::fmt::Write;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Term(u32);
 
-/// What a term is made of. Truth values have width 0.
+/// Structure of a term. Truth values have width 0.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Node {
     Truth(bool),
@@ -511,7 +511,7 @@ pub fn implies(condition: Term, then: Term) -> Term {
     any([not(condition), then])
 }
 
-/// How a term is called in a script.
+/// Name of a term in a script.
 pub fn name(term: Term) -> String {
     match term.node() {
         Node::Truth(value) => value.to_string(),
@@ -533,7 +533,7 @@ fn sort(width: u32) -> String {
     }
 }
 
-/// What a script has defined so far.
+/// Definitions of a script so far.
 #[derive(Default)]
 pub struct Defined {
     terms: Vec<bool>,

@@ -12,7 +12,7 @@ use words::{Pointer, Tag, inode as inode_word, slot as slot_word};
 pub struct Family {
     /// The call.
     pub call: &'static str,
-    /// What distinguishes it.
+    /// Its distinguishing feature.
     pub shape: &'static str,
     /// Histories, and the call.
     pub cases: Vec<(Vec<Op>, Op)>,
@@ -155,7 +155,7 @@ pub fn mixed() -> (Vec<Op>, Op) {
     (before, Rename(C, B))
 }
 
-/// What each call is tried with.
+/// Cases of each call.
 pub fn families(layout: Layout) -> Vec<Family> {
     let old = vec![Create(A), Unlink(A)]; // an inode, a slot and a tag with a past
     let used = vec![Create(A), w(A, 0, &[0x11, 0x12]), Unlink(A), Create(A)];

@@ -1,4 +1,4 @@
-//! What a mount leaves: the invariants with which every other obligation begins. Streams, the first delta run;
+//! State after a mount: the invariants with which every other obligation begins. Streams, the first delta run;
 //! a format.
 
 use crate::blocks::BlockUse;
@@ -55,7 +55,7 @@ fn announced(state: &State) -> ([Word; 2], [Term; 2]) {
     (next, erasable)
 }
 
-/// Where no block is free it waits, and chooses again.
+/// If no block is free it waits, and chooses again.
 fn waits(state: &State) {
     assume(differ(cell(state.ftl.blocks.erasing.0).length, n(0)));
     loop_shown("erasing blocks", |_| end_path());
@@ -603,11 +603,11 @@ fn composed() {
     );
 }
 
-/// What a format has done to the anchors so far.
+/// Effects of a format on the anchors so far.
 #[derive(Clone, Default)]
 struct Cleared {
     erased: Vec<Term>,
-    /// Where the root lies that says that there is no disk.
+    /// Place of the root that says that there is no disk.
     vacant: Option<Term>,
     durable: bool,
 }

@@ -200,7 +200,7 @@ fn begins<Y>(ftl: &mut Ftl<Flash, Y>) {
     });
 }
 
-/// What a crash returns to is all that was written.
+/// A crash returns to everything that was written.
 fn commits<Y>(ftl: &mut Ftl<Flash, Y>) {
     prove("a call commits that must not", truth(ghost().may_commit));
     another(ftl, true);
@@ -472,7 +472,7 @@ fn graceful_end() {
     );
 }
 
-/// Whatever victims are proposed and however many sectors are to be moved: one after the other.
+/// Any victims and any number of sectors to move: one after the other.
 fn moving(what: &str, begin: Begin, call: impl Fn(&mut State) -> crate::error::Result<(), ()>) {
     let name = format!("call: {what} moves sectors, and nothing that a crash returns to");
     obligation(&name, &["round", "done", "fails"], || {

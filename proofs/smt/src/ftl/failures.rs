@@ -416,7 +416,7 @@ fn root() {
     );
 }
 
-/// Where they go: the block has room, whatever fresh block there was. In the quick tier the block announced first is the
+/// The place where they go: the block has room, for any fresh block. In the quick tier the block announced first is the
 /// one that is opened (`open` is shown with `stream`).
 fn refuge() {
     let long = smt::run::is_long();

@@ -103,7 +103,7 @@ pub fn all_maps(begins: bool) {
     });
 }
 
-/// What directory, table and root say, as recovery reads them.
+/// Content of directory, table and root, as recovery reads them.
 fn says(state: &State) {
     let ftl = &state.ftl;
     let made = programs();
@@ -296,7 +296,7 @@ fn ends(state: &State) {
     reached("done");
 }
 
-/// How many map pages a slice has: never more than are left, whatever is in time; each is as `checkpoint: a map page` has it.
+/// Number of map pages in a slice: never more than are left; each is as `checkpoint: a map page` has it.
 fn slice() {
     obligation(
         "slice: as many map pages as are due, and none behind the last",

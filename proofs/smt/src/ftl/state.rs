@@ -156,7 +156,7 @@ fn tables(bare: &View) -> Ghost {
     }
 }
 
-/// What a state begins with.
+/// Start of a state.
 #[derive(Clone, Copy)]
 pub struct Begin {
     /// Sectors that wait in the buffers.
@@ -197,7 +197,7 @@ pub struct State {
     pub buffer: Buffered,
 }
 
-/// Where the newest root lies.
+/// Place of the newest root.
 const ANCHOR: u64 = 1;
 
 fn count(name: &str) -> Word {
@@ -491,7 +491,7 @@ pub fn always(fact: impl Fn(Term) -> Term + 'static) {
 
 type Fact = std::rc::Rc<dyn Fn(Term) -> Term>;
 
-/// What more is known of it.
+/// Further facts about it.
 pub fn any_more(sector: Term) {
     for fact in SECTOR.with_borrow(Clone::clone) {
         suppose(fact(sector));
@@ -644,7 +644,7 @@ impl State {
         prove("a crash returns to something else", found.equal(expected));
     }
 
-    /// What a crash returns to is as before.
+    /// A crash returns to the same state as before.
     pub fn check_stable(&self) {
         let sector = any_sector();
         let after = View::now();

@@ -1,5 +1,5 @@
 //! Obligations: records. Header and claim; the body's parts, read from any bytes, and read again;
-//! the blocks that they may name. What is written and read back: `parts`.
+//! the blocks that they may name. Writing and reading back: `parts`.
 
 use crate::codec::record::{
     Bounds, COVERED_RUN_BLOCKS_MAX, CoveredRun, Cursor, Entry, Malformed, RECORD_BLOCKS_MAX,

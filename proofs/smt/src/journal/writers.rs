@@ -57,7 +57,7 @@ pub fn same_header(a: &TailHeader<Word>, b: &TailHeader<Word>) -> Term {
     ])
 }
 
-/// What was once written as a tail header.
+/// Content once written as a tail header.
 pub struct WrittenTail {
     pub volume: Volume,
     pub header: TailHeader<Word>,
@@ -77,7 +77,7 @@ pub fn write_tail() -> WrittenTail {
     }
 }
 
-/// What was once written as a record.
+/// Content once written as a record.
 pub struct WrittenRecord {
     pub volume: Volume,
     pub id: RecordId<Word>,
