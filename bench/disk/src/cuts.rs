@@ -1,8 +1,8 @@
 //! The disk after a power cut, again and again, from a record.
 //!
-//! What was flushed before the cut is there. Of the writes after the last flush there are, by the seed: all; or each with
-//! probability one half; or that, and of some only some sectors. What is written to the disk later lies above, and goes with
-//! the next cut.
+//! Everything flushed before the cut is there. Of the writes after the last flush there are, by the seed: all; or each with
+//! probability one half; or that, and of some only some sectors. Later writes to the disk lie above, and go with the next
+//! cut.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -274,7 +274,7 @@ mod tests {
             disk.commanded(format!("3 3 {seed}").as_bytes()).unwrap();
             seen.insert([sector(0), sector(1)]);
             assert_eq!(disk.answer(), "two\n");
-            // What is written later goes with the next cut.
+            // Later writes go with the next cut.
             disk.write(0, &[9; SECTOR]).unwrap();
             assert_eq!(sector(0), 9);
         }

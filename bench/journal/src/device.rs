@@ -123,7 +123,7 @@ impl BlockDevice for Counting {
     }
 }
 
-/// A device that never finishes a write behind the journal: the log fills, and nothing goes home.
+/// A device that never finishes a write after the journal's blocks: the log fills, and nothing goes home.
 pub(crate) struct HomeStalled {
     pub(crate) device: FileDevice,
     pub(crate) journal_end: u64,

@@ -31,7 +31,7 @@ impl Layout {
         }
     }
 
-    /// The first block behind the journal's own.
+    /// The first block after the journal's own.
     pub(crate) fn journal_end(&self) -> u64 {
         2 + self.log_blocks
     }

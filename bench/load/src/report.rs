@@ -185,7 +185,7 @@ fn short(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Three digits behind the point, or more where they would say nothing.
+/// Three digits after the point, or more where they would say nothing.
 fn exact(value: f64) -> String {
     let digits = if value < 1.0 { 6 } else { 3 };
     format!("{value:.digits$}")

@@ -536,7 +536,7 @@ impl Worker {
                 Err(Failure::Lost(_)) => {
                     self.statistics.resent_calls += self.client.outstanding() as u64;
                     self.statistics.reconnections += 1;
-                    // What the new server has, before anything is sent to it again.
+                    // State of the new server, before anything is sent to it again.
                     self.compare_patiently()?;
                     self.client.recover(PATIENCE)?;
                 }

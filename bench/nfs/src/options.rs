@@ -72,7 +72,7 @@ impl Options {
     }
 }
 
-/// The options, and the words behind them.
+/// The options, and the words after them.
 pub(crate) fn parse<'a, 'b>(words: &'b [&'a str]) -> Result<(Options, &'b [&'a str]), String> {
     let mut options = Options::default();
     let mut rest = words;

@@ -158,7 +158,7 @@ pub(crate) fn churn(image: &Path) -> Result<()> {
     let caller = Caller::root();
     let data = pattern(SMALL_BYTES);
     let root = fs.root();
-    // What a churn that was killed before this one has left.
+    // Left by a churn that was killed before this one.
     let dir = match fs.mkdir(&caller, root, b"churn", 0o755) {
         Err(e) if e == Errno::Exist => fs.lookup(&caller, root, b"churn")?,
         other => other?,

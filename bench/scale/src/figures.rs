@@ -25,7 +25,7 @@ impl Figures {
     }
 
     /// Runs `step` for 0 to `total`, and notes for each tenth the microseconds per step, those of the processor that
-    /// `process` took for it, and its memory behind it.
+    /// `process` took for it, and its memory afterwards.
     pub(crate) fn curve(
         &mut self,
         name: &str,

@@ -138,7 +138,7 @@ fn known(image: &Path, inos: &[Ino], size: u64, figures: &mut Figures) -> Result
         fs.open(&caller, *ino).map_err(text)?;
     }
     let mut random = Random::new(size);
-    // What is looked at is in memory: a file that is opened was looked up just before.
+    // The entry is in memory: a file that is opened was looked up just before.
     let some: Vec<Ino> = (0..STEPS)
         .map(|_| inos[random.below(size) as usize])
         .collect();

@@ -41,7 +41,7 @@ fn main() {
             .write_all(text.as_bytes())
             .map_err(|e| format!("standard output: {e}"))
     });
-    // Ends here and now, so that what `crash` leaves behind stays as it is.
+    // Ends here and now, so that the files of `crash` stay as they are.
     std::process::exit(match done {
         Ok(()) => 0,
         Err(message) => {

@@ -2,8 +2,8 @@
 //!
 //! Requests go through the kernel's page cache or, with [`Direct`], around it. Single ones go
 //! straight from the caller's thread (`pread`, `pwritev`, `fdatasync`, `fallocate`), scattered
-//! ones by an [`Engine`]: the caller's thread, a pool of threads, or io_uring. What this
-//! module promises:
+//! ones by an [`Engine`]: the caller's thread, a pool of threads, or io_uring. This module
+//! promises:
 //!
 //! * **No other process writes.** A device opened for writing holds an exclusive `flock`, one
 //!   opened for reading a shared one; both hold against other processes and against a
@@ -13,9 +13,9 @@
 //! * **A failed flush stays failed.** After a failed `fdatasync` the kernel marks the lost
 //!   pages clean and reports success the next time. The device therefore repeats the first
 //!   failure for ever; only opening it again shows what the medium really holds.
-//! * **A flush comes after the writes that it covers.** Requests return when nothing of them is in flight
-//!   any more, whatever the engine and whether or not they failed; so no buffer is used after
-//!   that, and a flush that is called later covers them.
+//! * **A flush comes after the writes that it covers.** A request returns, with any engine, failed or
+//! not, when nothing of it is in flight any more. So no buffer is used after that, and a flush that is
+//! called later covers it.
 //! * **Any buffer will do.** With `O_DIRECT`, buffers that are not aligned to a block take a
 //!   detour through aligned ones; aligned buffers ([`crate::BlockBuf`]) are handed on as they are.
 

@@ -238,7 +238,7 @@ impl<W: Fn(&Path), C: Fn(&State)> CrashTest<W, C> {
             command: program.to_string_lossy().into_owned(),
             source,
         };
-        // What the test harness prints is no acknowledgement, and no part of a verdict.
+        // Output of the test harness is no acknowledgement, and no part of a verdict.
         let again = |role: &str, output: &str| {
             let words = [
                 format!("{ROLE}={role}:{}", self.name),

@@ -165,7 +165,7 @@ impl PageCache {
             }
         }
         let at = first * PAGE;
-        // What a faulty kernel keeps past the end goes as well.
+        // Pages that a faulty kernel keeps past the end go as well.
         let inside = match planted!(self, TruncateKeeps) {
             true => u64::MAX,
             false => kept.size.saturating_sub(at),

@@ -165,7 +165,7 @@ fn damage(image: &Image, bytes: &mut Vec<u8>, input: &mut &[u8]) -> bool {
                     bytes[HEADER - 8..HEADER].copy_from_slice(&hash.to_le_bytes());
                 }
             }
-            // What is known of the blocks.
+            // State of the blocks.
             1 => {
                 let at = 4096 + number(input, geometry().all_blocks() as usize * 3) * 4;
                 bytes[at..at + 4].copy_from_slice(&take::<4>(input));

@@ -164,7 +164,7 @@ impl StoreSettings {
         let (url, snapshot) = split(url);
         let location = Location::new(url, &options.access).map_err(OpenError::from)?;
         let found = Found::new(location, &options.access, PATIENCE)?;
-        // What only looks leaves a cache with flushes alone.
+        // A read-only open does not touch a cache that holds flushes.
         let cache = self
             .cache
             .as_ref()

@@ -140,7 +140,7 @@ impl Mounted {
         let Some((peeked, slack)) = self.peek(caller, inode)? else {
             return Ok(Step::Retry);
         };
-        // What one more run costs: its bit, and growing the tree.
+        // Cost of one more run: its bit, and growing the tree.
         let per_run = COST_BITS + btree::change_credits(peeked.level);
         let room =
             (store.journal.op_bytes_max() / 4 * 3).saturating_sub(COST_INODE + slack.log_bytes);

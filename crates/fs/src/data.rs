@@ -235,7 +235,7 @@ impl Mounted {
                 let len = most.min(data.len() as u64);
                 let (plan, count) =
                     largest_plan(store, &mut reader, &state, &disk, (at, len), &mut ways)?;
-                // What the write makes longer must have nothing that waits.
+                // A write that extends the file needs a file without waiting overwrites.
                 let waits = at + count > disk.size.get() && !state.pages.places.is_empty();
                 (plan, count, waits)
             };

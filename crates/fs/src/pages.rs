@@ -99,7 +99,7 @@ pub(crate) struct Pages {
     pub(crate) places: BTreeMap<u64, (BlockNo, Arc<Block>)>,
     /// A truncation is under way: the extents from this block on are dead and still to be freed.
     pub(crate) cut: Option<u64>,
-    /// Left behind by the planted fault `size_before_data`.
+    /// Left by the planted fault `size_before_data`.
     pub(crate) held: bool,
 }
 

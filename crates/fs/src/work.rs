@@ -106,7 +106,7 @@ impl Store {
         Ok(Work::new(self, Slot::Own(op)))
     }
 
-    /// The same for a caller, whose note the operation leaves behind.
+    /// The same for a caller, whose note the operation leaves.
     pub(crate) fn begin_for(&self, caller: &Caller, credits: Credits) -> Result<Work<'_>> {
         let mut work = self.begin(caller.stream, credits)?;
         work.note.clone_from(&caller.note);
@@ -399,7 +399,7 @@ impl<'a> Work<'a> {
     /// Allocates between one and `max` consecutive blocks of one group, near `goal`.
     ///
     /// # Errors
-    /// ENOSPC when no block is to be had.
+    /// ENOSPC when no block is available.
     pub(crate) fn allocate_run(&mut self, goal: BlockNo, max: u64) -> Result<(BlockNo, u64)> {
         let store = self.store;
         let (at, count) = store.alloc.claim(goal, max, self.purpose)?;
@@ -424,7 +424,7 @@ impl<'a> Work<'a> {
         // Loaded before its bits are cleared, or blocks in quarantine would look free.
         store.alloc.ensure_loaded(at)?;
         let (bitmap, bit) = bit_of(&store.volume, at)?;
-        // The own view may lag behind others' allocations, and the current image behind ours.
+        // The own view may lack others' allocations, and the current image ours.
         let current = store
             .journal
             .read(bitmap, Kind::Meta)

@@ -316,7 +316,7 @@ mod tests {
             let kept = disk.limits.rounding / disk.shape.sectors - 2;
             assert!(pages <= kept, "seed {seed}: {pages} pages of trims");
             most = most.max(ranges);
-            // What a flush does besides.
+            // Further work of a flush.
             disk.dirty = true;
             disk.flush().unwrap();
         }

@@ -168,7 +168,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             self.budget = n(self.limits.epoch);
             return;
         }
-        // What moving may need stays out of the epoch's reach.
+        // Room that moving may need is not available to the epoch.
         let blocks = have.value() / self.shape.data_pages();
         let usable = blocks.saturating_sub(3) * self.limits.block_sectors / 4;
         self.budget = n(usable.min(self.limits.epoch));

@@ -1,4 +1,4 @@
-//! How large an epoch and a disk can be: the bounds of SCFTL §3.4, from the real
+//! Maximum sizes of an epoch and a disk: the bounds of SCFTL §3.4, from the real
 //! geometry. They are computed and enforced when a disk is made.
 //!
 //! With `S` sectors in a block, an epoch of `W` writes (and the rounding of a flush), and victims

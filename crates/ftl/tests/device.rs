@@ -255,7 +255,7 @@ fn corner_47_a_request_that_the_epoch_has_no_room_for_is_refused_whole() {
     for i in 0..EPOCH - 2 {
         assert_eq!(get(&disk, i), 2, "a refused request was done in part");
     }
-    // Nothing was flushed behind the client's back ...
+    // Nothing was flushed without the client's knowledge ...
     disk.rollback().unwrap();
     for i in 0..EPOCH - 2 {
         assert_eq!(get(&disk, i), 1);
@@ -569,7 +569,7 @@ fn what_is_no_disk_is_refused_by_name() {
         matches!(short, DiskError::Image(ImageError::NotAnImage { .. })),
         "{short}"
     );
-    // Sectors that make no blocks, and a disk that does not fit: no file is left behind.
+    // Sectors that make no blocks, and a disk that does not fit: no file is left.
     let odd = Geometry {
         sector_bytes: 3000,
         ..geometry(4096)

@@ -15,7 +15,7 @@ const LOOKS_MAX: usize = 200;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The 32-bit number behind the argument of the ioctl `command` that `thread` waits in.
+/// The 32-bit number that the argument of the ioctl `command` points to; `thread` waits in that call.
 pub(crate) fn number(thread: u32, command: u32) -> io::Result<u32> {
     let refuse = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
     if thread == 0 {

@@ -290,7 +290,7 @@ impl Session {
         &self.mounted.path
     }
 
-    /// Why requests come through `/dev/fuse`, if they were to come over io_uring where it can be had.
+    /// Reason why requests come through `/dev/fuse`, if they should come over io_uring where it is available.
     #[must_use]
     pub fn why_not_io_uring(&self) -> Option<&str> {
         self.through_device.as_deref()

@@ -40,7 +40,7 @@ fn while_there_is_no_stream_no_process_is_looked_at() {
     waiting.run();
     m.fs.streams.as_ref().unwrap().commit();
     m.eventually("the stream goes", |_| {
-        // What sets a stream tidies up.
+        // Each call that sets a stream tidies up.
         set(&m, Who::Thread, "x");
         steadfast_stream::leave(&m.path(), Who::Thread).unwrap();
         m.fs.streams.as_ref().unwrap().commit();

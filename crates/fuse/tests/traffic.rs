@@ -206,7 +206,7 @@ fn content_is_read_once_in_long_pieces() {
 #[test]
 fn a_directory_is_listed_once_with_the_attributes_of_all() {
     let Some(t) = Traced::settled() else { return };
-    // Made behind the kernel's back: it knows nothing of them.
+    // Made without the kernel: it knows nothing of them.
     let (below, caller) = (&t.mount.fs, Caller::root());
     let dir = below.mkdir(&caller, below.root(), b"d", 0o755).unwrap().ino;
     let file = NewNode {

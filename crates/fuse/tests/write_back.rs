@@ -111,7 +111,7 @@ fn a_page_is_completed_through_a_handle_that_cannot_read() {
     };
     fs::write(m.join("f"), [b'a'; 9000]).unwrap();
     fs::set_permissions(m.join("f"), fs::Permissions::from_mode(0o200)).unwrap();
-    // What the kernel has cached of the file is dropped.
+    // The kernel's cached content of the file is dropped.
     let file = File::open(m.join("f")).unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     drop(file);

@@ -135,7 +135,7 @@ impl Inner {
 
     fn close_keys(&self, id: TxnId, stream: StreamId, keys: &[u64]) -> Result<()> {
         let Some(client) = self.client() else {
-            // What the client put off is lost: the transaction can never be whole.
+            // The client's delayed work is lost: the transaction can never be whole.
             return Err(Error::Closed);
         };
         let _guard = PanicGuard(self);

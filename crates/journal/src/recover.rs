@@ -172,7 +172,7 @@ struct Recoverer<'a> {
     config: &'a Config,
     id: &'a Identity,
     region: Region,
-    /// Present: damage is noted here and not fatal where something can be had in spite of it.
+    /// Present: damage is noted here, and is not fatal where something can be recovered in spite of it.
     salvage: Option<RefCell<&'a mut Salvage>>,
     /// Log blocks that the search past a gap may still hash.
     search: Cell<u64>,

@@ -134,7 +134,7 @@ impl<D: PartialEq> Flushes<D> {
             return acknowledged;
         }
         let mut oldest = last(&|flush| flush.stored);
-        // What may be missing is younger than the lag at each acknowledgement, and no more than the lag allows.
+        // Missing changes are younger than the lag at each acknowledgement, and no more than the lag allows.
         let allowed = |oldest: usize| {
             let lost = &self.flushes[oldest + 1..=acknowledged.max(oldest)];
             let weight: u64 = lost.iter().map(|flush| flush.weight).sum();

@@ -1,8 +1,8 @@
 //! Persistence models: the stores that a crash may lose.
 //!
 //! Stores fall into *groups*. The stores of a group become durable in the order in which they were issued; those of different
-//! groups become durable independently. So a crash leaves a prefix of each group. What a fence has made durable is a part of
-//! every such prefix:
+//! groups become durable independently. So a crash leaves a prefix of each group. Stores that a fence has made durable are a
+//! part of every such prefix:
 //!
 //! | | ordinary stores | non-temporal stores |
 //! |---|---|---|

@@ -193,7 +193,7 @@ fn holds_data(file: &LockedFile, bytes: u64) -> bool {
 /// Gives a locked file its size, makes that and its name durable, and opens it.
 fn resized(file: LockedFile, path: &Path, bytes: u64, options: &OpenOptions) -> Result<Region> {
     let place = Place::of(&file, path)?;
-    // What could be refused is refused before the file is changed.
+    // All reasons to refuse are checked before the file is changed.
     check_size(path, bytes, place.unit)?;
     durability(path, options, &place)?;
     map(&file, path, place.unit, &place, options)?;

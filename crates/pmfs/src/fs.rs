@@ -85,7 +85,7 @@ impl PmFs {
     /// Unmounts, and gives the region back.
     #[must_use]
     pub fn into_region(self) -> Region {
-        // What unmounting reports, the region says itself.
+        // The region itself reports the failures of unmounting.
         let _ = self.unmount();
         self.mount.medium.into_region()
     }

@@ -1,8 +1,8 @@
 //! The inodes of a mounted volume: the state of each in memory, besides the words on the medium.
 //!
 //! Promise: a number has one place, and at most one inode lives there at a time. It does so from its birth, or from the mount,
-//! until the inode is free again. Attributes are not kept here: the inode on the medium has them, one line away. What is
-//! derived is: link count, parent, names, and where the pages are.
+//! until the inode is free again. Attributes are not kept here: the inode on the medium has them, one line away. Derived are:
+//! link count, parent, names, and the places of the pages.
 //!
 //! Places are found by number, without a lock, and are never moved: chunks of them are made on demand and stay. A [`Node`] is a
 //! place and the inode that lived there when it was looked up. The inode may go until the place is locked, and another one may

@@ -355,7 +355,7 @@ impl<'a> CrashImages<'a> {
         let rng = &mut self.rng;
         let one = rng.below(cut.writes.len());
         let of_eight = 1 + rng.below(7) as u64;
-        // Which writes survived.
+        // The writes that survived.
         let survived: Vec<bool> = match rng.below(6) {
             0 => (0..cut.writes.len()).map(|write| write != one).collect(),
             1 => (0..cut.writes.len()).map(|write| write == one).collect(),
@@ -368,7 +368,7 @@ impl<'a> CrashImages<'a> {
         };
         let older_wins = rng.chance(2);
         apply_writes(cut, |write| survived[write], older_wins, &mut self.fates);
-        // Which blocks of them did not, or only in part.
+        // Those of their blocks that did not survive, or only in part.
         match rng.below(if self.limits.tears { 5 } else { 2 }) {
             0 => {}
             1 => {

@@ -387,7 +387,7 @@ fn corner_14_a_failed_write_leaves_old_and_new_sectors() {
         let left = sectors(&sim, 1);
         assert!(left.iter().all(|byte| [1, 2].contains(byte)));
         outcomes.insert(left);
-        // What the cache holds may be lost as well.
+        // The content of the cache may be lost as well.
         let durable = CrashImage::from(sim.explorer().cut(2).durable().clone());
         assert_eq!(sectors(&durable, 1), [1; SECTORS]);
     }

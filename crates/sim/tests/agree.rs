@@ -268,7 +268,7 @@ proptest! {
         agrees(&sim, &mut model, &requests);
         prop_assert!(sim.image().to_bytes() == model);
 
-        // What survived whole is the array, too, and goes on as one.
+        // A cut that loses nothing gives the array, too, and goes on as a device.
         let survivor = sim.explorer().cut(usize::MAX).everything();
         prop_assert!(survivor.image().to_bytes() == model);
         agrees(&survivor, &mut model, &requests);

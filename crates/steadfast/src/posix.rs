@@ -10,8 +10,8 @@
 //! * mode, owner, group, access control list and extended attributes are those of the file
 //!   replaced; where the owner cannot be kept, the replacement is refused, where the group
 //!   cannot, its bits are cut down to what all users have;
-//! * a symbolic link is followed: what it points to is replaced. Other hard links
-//!   of the old file keep the old content.
+//! * a symbolic link is followed: its target is replaced. Other hard links of the old
+//! file keep the old content.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -168,9 +168,9 @@ impl Write for Replacement {
     }
 }
 
-/// Removes temporary files that writers of `path` left behind when they were killed or the
-/// power failed (`crash_safe_recover` of the paper); returns how many. Files of
-/// writers that live are locked and stay.
+/// Removes temporary files of writers of `path` that were killed or lost power
+/// (`crash_safe_recover` of the paper); returns their number. Files of writers that live
+/// are locked and stay.
 ///
 /// # Errors
 /// When the directory cannot be read, or a file in it not removed.

@@ -383,7 +383,7 @@ mod tests {
     use super::*;
     use crate::wire::NFS;
 
-    /// A read that was cut off by the server's death was sent again with the writes behind it, and its reply taken for one to them.
+    /// A read cut off by the server's death was sent again with the writes after it, and its reply taken for one to them.
     #[test]
     fn a_call_that_was_given_up_is_not_sent_again() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

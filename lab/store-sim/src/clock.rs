@@ -71,7 +71,7 @@ impl Clock {
         inner.ready.push_back(id);
     }
 
-    /// Ready when `us` microseconds have gone by.
+    /// Ready after `us` microseconds.
     #[must_use]
     pub fn sleep(&self, us: u64) -> Sleep {
         let mut inner = self.lock();

@@ -94,7 +94,7 @@ pub fn first_seed(otherwise: u64) -> u64 {
     seed.and_then(|seed| seed.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Bytes that a seed decides, some hundred; a fuzz target reads zeros behind them.
+/// Bytes that a seed decides, some hundred; a fuzz target reads zeros after them.
 #[must_use]
 pub fn input(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

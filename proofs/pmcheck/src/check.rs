@@ -279,7 +279,7 @@ impl Checker {
             for (k, start) in std::iter::once(state).chain(after_crash).enumerate() {
                 let crashed = if k > 0 { "crash, recovery, " } else { "" };
                 if k > 0 || chain {
-                    // What a cut call left may come alive only two calls later.
+                    // The remains of a cut call may come alive only two calls later.
                     let mut at = start.clone();
                     for next in if chain { followers } else { &second } {
                         let done = self.attempt(&at, next, &plans(next), pick);

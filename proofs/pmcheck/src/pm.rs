@@ -124,7 +124,7 @@ pub fn images(
         };
         groups.entry(group).or_default().push(*one);
     }
-    // What stores nothing new makes no difference.
+    // A group that stores nothing new makes no difference.
     let idle = |group: &Vec<Store>| group.iter().all(|s| base[s.at] == s.word);
     let groups: Vec<Vec<Store>> = groups.into_values().filter(|g| !idle(g)).collect();
     prefixes(&groups, &mut base.clone(), visit)

@@ -51,8 +51,8 @@ fn left_nothing(mut state: State) -> Result<(), Failure> {
     }
 }
 
-/// CREATE, WRITE of 100 bytes, REMOVE. Each file is durable before it goes: the WRITE is FILE_SYNC, or UNSTABLE with a
-/// COMMIT behind it. An operation is a file.
+/// CREATE, WRITE of 100 bytes, REMOVE. Each file is durable before it goes: the WRITE is FILE_SYNC, or UNSTABLE and
+/// followed by a COMMIT. An operation is a file.
 pub(crate) fn smallfile(run: &Run, count: u64, commit: bool) -> Result<Figures, Failure> {
     run.side_by_side(
         |number| run.state(number, count),

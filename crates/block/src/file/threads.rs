@@ -72,7 +72,7 @@ impl Pool {
     /// Starts `count` threads, at least one and at most [`THREADS_MAX`].
     ///
     /// # Errors
-    /// The system's, if not even one thread can be had; fewer than asked for will do.
+    /// The system's, if it starts no thread at all; fewer than asked for will do.
     pub(super) fn start(fd: &Arc<LockedFd>, count: usize) -> io::Result<Pool> {
         let mut pool = Pool {
             shared: Arc::new(Shared {

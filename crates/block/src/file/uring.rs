@@ -2,9 +2,9 @@
 //!
 //! The kernel reads and writes the buffers of a request from its submission to its
 //! completion, whatever the program does meanwhile. So [`Flight`] never ends, not even by a
-//! panic, while the kernel holds an entry: its destructor waits for the completions. What
-//! the kernel holds is counted from the queues themselves (pushed, less still queued, less
-//! completed), never from what a call claimed to have done.
+//! panic, while the kernel holds an entry: its destructor waits for the completions. The
+//! entries that the kernel holds are counted from the queues themselves (pushed, less still
+//! queued, less completed), never from the return values of calls.
 //!
 //! Completions come in any order and may report an interrupted or a short transfer; the
 //! caller finishes those.

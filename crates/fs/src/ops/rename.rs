@@ -237,7 +237,7 @@ impl Mounted {
     fn moved(&self, work: &mut Work<'_>, node: &mut Node, from: Ino, to: Ino) -> Result<()> {
         let now = self.now();
         if node.old.is_dir() {
-            // What happens inside the directory does not depend on where it is.
+            // Changes inside the directory do not depend on its place.
             work.relate(Object::Directory(node.ino), Access::Shared);
             if from != to {
                 node.new.parent = to.into();

@@ -248,7 +248,7 @@ fn under_sync_threads_share_flushes_and_no_lock_is_held_during_one() {
         assert_eq!(flushes(), before + 1, "one commit at a time");
         drop(hold);
     });
-    // What gathered meanwhile is one record.
+    // Everything gathered meanwhile is one record.
     assert_eq!(flushes(), before + 2);
     fs.unmount().unwrap();
 }

@@ -341,7 +341,7 @@ fn corner_50_a_disk_that_wears_out_stays_readable() {
     let mut rng = Rng::new(8);
     let error = loop {
         let (sector, stamp) = (rng.below(200), rng.number() | 1);
-        // What a flush leaves no room for is refused.
+        // A write that a flush would leave no room for is refused.
         let result = if disk.room() < 3 && !pending.is_empty() {
             disk.flush().inspect(|()| golden.extend(pending.drain()))
         } else {

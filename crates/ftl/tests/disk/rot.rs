@@ -90,7 +90,7 @@ fn aged(
             }
         }
     }
-    // What follows a flush may be lost; all of it is here.
+    // Writes after a flush may be lost; all of them are here.
     let nand = durable(disk);
     let last = (programmed(&nand).into_iter())
         .filter(|(_, _, held)| matches!(held[TAG_AT + 5], 1 | 2) && !old.contains(held))

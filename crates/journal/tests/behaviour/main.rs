@@ -406,7 +406,7 @@ fn corners_20_22_56_one_block_of_two_streams_commits_by_halves() {
     assert_eq!((word(&block, 8), word(&block, 16)), (11, 0));
     assert_eq!((word(&block, 800), word(&block, 1600)), (21, 11));
     assert_eq!(word(&block, 1000), 0b1_1100_0111);
-    // What is committed in memory is not disturbed by the other stream's commit.
+    // Changes committed in memory are not disturbed by the other stream's commit.
     change(2, 300, 20);
     journal.checkpoint().unwrap();
     journal.sync(StreamId(2), &[]).unwrap();

@@ -169,7 +169,7 @@ fn corner_03_a_write_around_the_log_waits_for_the_checkpoint_of_patches_in_it() 
         let mut op = stage.journal.begin(StreamId(0), CREDITS).unwrap();
         let both = vec![page(7), page(7)];
         let written = op.write_around(BlockNo(HOME - 1), both);
-        // What remains of the operation is nothing.
+        // Nothing remains of the operation.
         let _ = op.commit();
         matches!(written, Err(Error::Logged { at }) if at.0 == HOME)
     };
@@ -390,7 +390,7 @@ fn corner_55_a_new_metadata_block_shows_no_byte_of_its_last_life() {
             });
             stage.ack(n);
         };
-        // Whatever is at home is no metadata: without a base there is nothing to patch.
+        // The content at home is no metadata: without a base there is nothing to patch.
         let mut op = stage.journal.begin(StreamId(0), CREDITS).unwrap();
         let patched = op.write(BlockNo(HOME), Kind::Meta, 0, &[1]);
         assert!(matches!(patched, Err(Error::BadSeal { at }) if at.0 == HOME));

@@ -393,7 +393,7 @@ impl Driver<'_> {
             .iter()
             .any(|c| matches!(c, Change::Begin { .. } | Change::Free { .. }))
         {
-            // What a crash leaves must tell whether the block lives.
+            // The state after a crash must tell whether the block lives.
             let marker = (
                 MARKERS + 12 * stream as usize,
                 &u64::from(self.tag).to_le_bytes(),

@@ -48,8 +48,8 @@ use std::fmt;
 use std::sync::Arc;
 use steadfast_vfs::{Errno, FileSystem, Ino, Stream};
 
-/// The intermediate steps that a call may leave behind when it is cut: calls that do
-/// the same one after the other. One call: it is atomic.
+/// The intermediate steps that a call may leave when it is cut: calls that do the same
+/// one after the other. One call: it is atomic.
 pub type Split = fn(&Tree, &Call) -> Vec<Call>;
 
 /// Choices that the contract leaves open.

@@ -195,7 +195,7 @@ impl Pages {
     fn owner(&mut self, look: &Look<'_, impl Words>, word: u64, page: Page) -> Option<Owner> {
         let problem = match look.reference(word) {
             Reference::Alive(inode) => return Some(look.owner(inode)),
-            // Whatever a life that is over has left counts no more.
+            // The remains of an ended life do not count.
             Reference::Past(_) => return None,
             // It would come alive with the inode.
             Reference::Next(_) | Reference::Later(_) => Problem::PageOfUnborn,

@@ -16,7 +16,7 @@ fn truncate(v: &Volume, ino: Ino, size: u64) {
 }
 
 fn read(v: &Volume, ino: Ino, at: u64, len: usize) -> Vec<u8> {
-    // Whatever the buffer held must not shine through.
+    // The former content of the buffer must not shine through.
     let mut bytes = vec![0xee; len];
     let got = v.read(&root(), ino, at, &mut bytes).unwrap();
     bytes.truncate(got);

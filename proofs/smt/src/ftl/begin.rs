@@ -347,7 +347,7 @@ fn incarnation() {
             let pairs = cell(state.ftl.pairs.0).length;
             assume(pairs.at_most(n(pair_capacity(&SMALL))));
             loop_shown("pairs of a page", |_| {});
-            // What was found is durable.
+            // The state that was found is durable.
             assume(ghost().delta_durable.equal(ghost().delta));
             with_ghost(|g| {
                 g.incarnation = g.incarnation.plus(n(1));
@@ -626,7 +626,7 @@ fn clear() {
             c.durable_anchor = Word::of(NONE);
             (c.directories, c.tables) = (Queue::default(), Queue::default());
             let (from, root) = (c.from, Word::bits("old root", COUNT_BITS).0);
-            // What a new layer has.
+            // State of a new layer.
             assume(all(
                 [from.number, from.block, from.page].map(|w| w.0.at_most(n(NONE)))
             ));

@@ -156,7 +156,7 @@ fn walk(anchors: u64, pages: u64) {
         let Ok(found) = find_roots(&mut Flash, &shape, &Faults::default()) else {
             return prove("the search fails", truth(false));
         };
-        // What is read: up to two erased pages in a row. Pages that may be newer roots: damaged, and no root after them in
+        // Pages read: up to two erased pages in a row. Pages that may be newer roots: damaged, and no root after them in
         // their anchor.
         let (mut roots, mut damaged) = (Vec::new(), Vec::new());
         for anchor in 0..anchors {

@@ -480,7 +480,7 @@ fn moving(what: &str, begin: Begin, call: impl Fn(&mut State) -> crate::error::R
         parts_are_shown();
         // As in `another`.
         (state.ftl.meta_used, state.ftl.bad) = (Word::of(0), Word::of(0));
-        // How many blocks settle says only how much is moved.
+        // The number of blocks that settle only says how much is moved.
         loop_shown("unsettled blocks", |_| {});
         if call(&mut state).is_err() {
             return reached("fails");

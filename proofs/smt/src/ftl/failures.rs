@@ -146,7 +146,7 @@ fn data() {
                 "the map does not follow",
                 now.equal(choice(lay, there, before)),
             );
-            // What replay leads to follows, too.
+            // The result of replay follows, too.
             let replayed = |view: &View| view.map.get(sector).equal(view.replay.get(sector));
             let same = implies(replayed(&was), replayed(&view));
             prove("replay does not follow", same);

@@ -359,7 +359,7 @@ fn bodies() {
             let (claim, body, bounds) = (any_claim(), any_cursor(), any_bounds());
             watch_steps(move |step: &Step| {
                 let mut again = step.before;
-                // Which blocks that lets through is the obligation about blocks.
+                // The obligation about blocks shows which blocks that lets through.
                 let accepted = |what: &str, at, count| {
                     prove(what, truth(bounds.refuse(at, count).is_none()));
                 };

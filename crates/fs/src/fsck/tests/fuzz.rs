@@ -248,7 +248,7 @@ pub(super) fn survive(image: &Image, near: &Near, seed: u64) {
         let _ = fs.sync();
         let _ = fs.unmount();
     }
-    // What the mounted code made of it, and the damaged volume itself.
+    // The volume after the mounted code, and the damaged volume itself.
     let used = MemDevice::from_bytes(&device.to_bytes());
     for device in [Arc::new(used), image.device()] {
         let before = fsck(device.clone(), &FsckOptions::default()).map(|report| report.outcome());
