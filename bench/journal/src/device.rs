@@ -49,7 +49,7 @@ pub(crate) struct Counts {
     pub(crate) journal_blocks: u64,
 }
 
-/// Counts what goes to a device whose blocks before `journal_end` are the journal's.
+/// Counts requests to a device whose blocks before `journal_end` are the journal's.
 pub(crate) struct Counting {
     device: Arc<dyn BlockDevice>,
     journal_end: u64,

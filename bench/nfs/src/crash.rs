@@ -245,7 +245,7 @@ impl Worker {
         Ok(self.statistics)
     }
 
-    // ------------------------------------------------------------ what is done
+    // ------------------------------------------------------------ operations
 
     fn step(&mut self) -> Result<(), Failure> {
         let files = self.tree.0.len();

@@ -35,7 +35,7 @@ pub(crate) enum Fault {
     KeepsItsVerifier,
     /// A name that was removed is back after the server died.
     ForgetsRemovals,
-    /// One byte of what is read is another.
+    /// One byte of a read is wrong.
     ChangesAByte,
     /// LOOKUP finds the first file of the directory.
     FindsAnotherFile,
@@ -111,7 +111,7 @@ impl Fake {
         self.state().write_bytes_max = bytes;
     }
 
-    /// Kills the server and starts another: what was not stable is gone, and so are the connections.
+    /// Kills the server and starts another: unstable writes are gone, and so are the connections.
     pub(crate) fn restart(&self) {
         let mut state = self.state();
         if state.fault != Fault::KeepsItsVerifier {

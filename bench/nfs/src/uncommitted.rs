@@ -1,4 +1,4 @@
-//! Writes that are not stable yet, and what follows for them from a COMMIT.
+//! Writes that are not stable yet, and the effect of a COMMIT on them.
 
 use nfs3_types::nfs3::{self as n, stable_how, writeverf3};
 use steadfast_nfs_client::calls::decode;

@@ -498,7 +498,7 @@ impl FileSystem for Null {
         let node = self.node(dir)?;
         let mut last = cookie;
         loop {
-            // The sink may look up what it is given.
+            // The sink may look up the inodes that it gets.
             let batch = listed(&mut node.state(), last)?;
             for (next, ino, kind, name) in &batch {
                 let entry = DirEntry {

@@ -44,7 +44,7 @@ pub(crate) fn unreserved() -> OpenOptions {
     }
 }
 
-/// Makes a volume of `bytes` bytes and fills it with `what`; prints what is in it.
+/// Makes a volume of `bytes` bytes and fills it with `what`; prints its content.
 pub(crate) fn fill(image: &Path, bytes: u64, what: &str) -> Result<()> {
     let region = Region::create(image, bytes, true, &unreserved())?;
     mkfs(&region, &MkfsOptions::default(), &mut |_, _| {})?;

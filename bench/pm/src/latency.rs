@@ -52,7 +52,7 @@ fn recorded(call: Call, count: usize) -> Result<Recorded> {
     })
 }
 
-/// The calls themselves: microseconds for each, and what they did in all.
+/// The calls themselves: microseconds for each, and their counts in all.
 fn subject(dir: &Path, call: Call, count: usize, caches: &Evictor) -> Result<(f64, Counts)> {
     let scratch = Scratch::new(dir, "subject");
     let fs = volume::in_file(&scratch)?;

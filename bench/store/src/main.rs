@@ -312,7 +312,7 @@ fn random(url: &str, mib: u64, count: u64) -> Result<()> {
             .block_on(place.put(i, noise(i as u64, BULK)))?;
     }
     let cold = place.look()?;
-    // The map is no part of what is compared.
+    // The map is not compared.
     let mut buf = BlockBuf::zeroed(1);
     cold.read(BlockNo(0), buf.as_bytes_mut())?;
     let unit = 16 * BLOCK_SIZE as u64;

@@ -111,7 +111,7 @@ impl FileDevice {
         self.medium.direct
     }
 
-    /// Why requests go through the page cache though [`Direct::Prefer`] was asked for.
+    /// Reason why requests go through the page cache though [`Direct::Prefer`] was asked for.
     #[must_use]
     pub fn direct_refusal(&self) -> Option<&io::Error> {
         self.direct_refusal.as_ref()
@@ -123,7 +123,7 @@ impl FileDevice {
         self.backend.engine()
     }
 
-    /// Why another engine is at work than the requested one, and a remedy.
+    /// Reason why another engine is at work than the requested one, and a remedy.
     #[must_use]
     pub fn engine_refusal(&self) -> Option<&io::Error> {
         self.engine_refusal.as_ref()

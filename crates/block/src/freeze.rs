@@ -15,7 +15,7 @@ use crate::{BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Result, Snaps
 struct State {
     /// Writes, discards and flushes in flight.
     busy: usize,
-    /// When the freeze ends by itself, if there is one.
+    /// Time at which the freeze ends by itself, if there is one.
     until: Option<Instant>,
 }
 

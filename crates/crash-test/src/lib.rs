@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Tells a process of this test binary what it is for: the test's name, and `workload` or `check`.
+/// Sets the task of a process of this test binary: the test's name, and `workload` or `check`.
 const ROLE: &str = "STEADFAST_CRASH_TEST_ROLE";
 /// Names the command, if it is not `steadfast` in `PATH`.
 const COMMAND: &str = "STEADFAST";
@@ -35,11 +35,11 @@ pub struct State {
     pub dir: PathBuf,
     /// Texts that the workload acknowledged before the cut: they must hold.
     pub acked: Vec<String>,
-    /// That, and what it may have been about to acknowledge: it may be there.
+    /// These texts, and those that it may have been about to acknowledge: they may hold.
     pub issued: Vec<String>,
 }
 
-/// Why there is no result.
+/// Reason why there is no result.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Error {
@@ -61,7 +61,7 @@ pub struct Finding {
     pub id: String,
     /// `broken`, or `acknowledged and lost`.
     pub kind: String,
-    /// The first line of what the check said.
+    /// The first line of the check's output.
     pub line: String,
     /// The file systems, with the calls to blame.
     pub under: Vec<Under>,

@@ -7,7 +7,7 @@ use steadfast_model::workload::{Shape, Workload, small_space};
 use steadfast_model::{Op, Step, Target};
 use steadfast_vfs::Time;
 
-/// When a pair's operations are made durable.
+/// Time at which a pair's operations are made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Syncs {
     /// Not at all.
@@ -102,7 +102,7 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// The sync of what an operation touched: the inode that it made, changed or uncovered.
+/// The sync of the inode that an operation made, changed or uncovered.
 fn touched(op: &Op, syncs: Syncs) -> Op {
     let file = match op {
         Op::Mknod { path, .. } | Op::Mkdir { path, .. } | Op::Symlink { path, .. } => {

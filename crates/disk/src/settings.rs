@@ -112,7 +112,7 @@ pub struct Settings {
     pub trial: TrialOptions,
 }
 
-/// Why a disk cannot be served.
+/// Reason why a disk cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The flash image.
@@ -244,7 +244,7 @@ impl Settings {
         words
     }
 
-    /// Opens what is to be served: a flash image, or a volume on an object store.
+    /// Opens the disk to serve: a flash image, or a volume on an object store.
     ///
     /// # Errors
     /// [`OpenError`].

@@ -19,7 +19,7 @@ use crate::medium::{Medium, Run};
 /// Time limit for a store's answer while the disk is opened.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why the disk of a volume cannot be served.
+/// Reason why the disk of a volume cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The volume, the store or the cache.

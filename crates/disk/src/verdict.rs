@@ -27,7 +27,7 @@ pub enum Verdict {
     Wrong(u64),
 }
 
-/// Why there is no verdict.
+/// Reason why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum VerdictError {
     /// The record cannot be read, or is none.

@@ -104,7 +104,7 @@ pub struct Counts {
 /// An erase and programs of one block that are not durable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
-    /// When the erase is done, if there was one.
+    /// Time at which the erase is done, if there was one.
     pub(crate) erase: Option<Nanoseconds>,
     /// The erase failed: the durable bytes stay.
     pub(crate) erase_failed: bool,

@@ -90,7 +90,7 @@ struct State {
     /// Groups that could not be read: looked at again when space runs out. And why.
     unread: Vec<usize>,
     unread_why: Option<Error>,
-    /// Why a group cannot be used, until it is reported.
+    /// Reason why a group cannot be used, until it is reported.
     unusable: Option<Error>,
 }
 
@@ -240,7 +240,7 @@ impl Allocator {
             .limit(Purpose::Normal)
     }
 
-    /// Why a group cannot be used, if that came up; returned once.
+    /// Reason why a group cannot be used, if there was one; returned once.
     pub(crate) fn take_unusable(&self) -> Option<Error> {
         self.lock().unusable.take()
     }
@@ -565,7 +565,7 @@ impl State {
         groups
     }
 
-    /// Why there is no space, as far as that can be known.
+    /// Reason why there is no space, as far as it can be known.
     fn no_space(&self) -> Error {
         let why = self.unread_why.clone();
         why.unwrap_or_else(|| Errno::NoSpc.into())

@@ -4,7 +4,7 @@
 use steadfast_block::{BlockNo, DeviceError};
 use steadfast_vfs::Errno;
 
-/// Why a volume could not be made, opened, checked or closed.
+/// Error of making, opening, checking or closing a volume.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -102,7 +102,7 @@ impl Error {
     }
 }
 
-/// A structure on the volume is wrong: EUCLEAN with what was found where.
+/// A structure on the volume is wrong: EUCLEAN with the fault and its place.
 pub(crate) fn damaged(detail: impl Into<String>) -> steadfast_vfs::Error {
     steadfast_vfs::Error::new(
         Errno::Uclean,

@@ -1,6 +1,6 @@
 //! Looks at a volume that is not mounted, for tools: where everything lies ([`VolumeMap`]), how full it is
 //! ([`info`]), and single inodes and directories ([`Inspector`]). Writes nothing; a log that waits is applied in memory.
-//! Reports damage together with what it could read.
+//! Reports damage together with the readable rest.
 
 mod info;
 mod map;
@@ -61,7 +61,7 @@ impl Blocks {
         Ok(Arc::new(block))
     }
 
-    /// Metadata blocks, together; `None` for what cannot be read.
+    /// Metadata blocks, together; `None` for unreadable ones.
     fn read_scattered(&self, blocks: &[BlockNo]) -> Vec<Option<Arc<Block>>> {
         match &self.journal {
             Some(journal) => {
@@ -138,7 +138,7 @@ pub struct LeafShown {
     pub free_bytes: usize,
     /// Its entries, by their cookies.
     pub entries: Vec<EntryShown>,
-    /// Why it could not be read.
+    /// Reason why it could not be read.
     pub damage: Option<String>,
 }
 

@@ -108,7 +108,7 @@ pub struct Superblock {
     pub contract: U32,
     /// Zero.
     pub reserved: U32,
-    /// When it was made, seconds since 1970.
+    /// Time of creation, seconds since 1970.
     pub made: I64,
     /// Label, UTF-8, padded with zeros.
     pub label: [u8; 64],

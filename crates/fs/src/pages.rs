@@ -81,7 +81,7 @@ pub(crate) struct Added<'a> {
     pub(crate) moving: &'a [u64],
 }
 
-/// Delayed pages of one inode, and what goes with them.
+/// Delayed pages of one inode, and their accounts.
 #[derive(Default)]
 pub(crate) struct Pages {
     map: BTreeMap<u64, Arc<Block>>,
@@ -290,7 +290,7 @@ impl Pages {
         std::mem::take(&mut self.map)
     }
 
-    /// By how many blocks the file will grow.
+    /// Number of blocks that the file will grow by.
     pub(crate) fn new_blocks(&self) -> u64 {
         self.len() - self.over_unwritten.len() as u64 - self.overwrites.len()
     }

@@ -32,7 +32,7 @@ const CONTENT_MAX: u64 = 1 << 12;
 /// Most blocks of content that are read at a time.
 const READ_BLOCKS: u64 = 256;
 
-/// Reads metadata, and notes what it has read.
+/// Reads metadata, and notes its places.
 struct Noting<'a> {
     current: Current<'a>,
     seen: BTreeSet<BlockNo>,
@@ -52,7 +52,7 @@ struct Owned {
     data: Vec<(BlockNo, u64)>,
     /// Key to go on from; none at the end.
     next: Option<u64>,
-    /// Why the rest could not be listed.
+    /// Reason why the rest could not be listed.
     error: Option<steadfast_vfs::Error>,
 }
 

@@ -122,7 +122,7 @@ impl Volume {
     }
 }
 
-/// Why a block is no superblock that can be used.
+/// Reason why a block is no usable superblock.
 pub(crate) enum Refusal {
     /// It does not look like one, or its seal is broken.
     NotOne(String),
@@ -315,7 +315,7 @@ pub(crate) struct Found {
     pub(crate) volume: Volume,
     /// It names features that forbid writing to this version.
     pub(crate) read_only: bool,
-    /// Why the copy had to serve, if it had to.
+    /// Reason why the copy was used, if it was.
     pub(crate) warning: Option<String>,
 }
 

@@ -38,7 +38,7 @@ pub(crate) type Inline = [u8; INLINE_XATTR_BYTES];
 pub(crate) struct Xattrs(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Xattrs {
-    /// Decodes a block. The error is what is wrong with it.
+    /// Decodes a block. The error is its fault.
     fn decode(block: &[u8]) -> std::result::Result<Xattrs, &'static str> {
         let Ok((header, _)) = XattrHeader::read_from_prefix(block) else {
             return Err("too short");

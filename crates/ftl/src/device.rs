@@ -49,7 +49,7 @@ impl Default for WhenFull {
     }
 }
 
-/// Why a disk could not be made or opened.
+/// Error of making or opening a disk.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// Another process, or this one, has the image open.

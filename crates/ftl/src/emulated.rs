@@ -24,7 +24,7 @@ pub struct Emulated<S> {
     shape: Shape,
     sector_bytes: usize,
     raw_bytes: usize,
-    /// When all that was fetched is there; the same since the last program that used it.
+    /// Time at which all fetched pages are there; the same since the last program that used it.
     fetched: Nanoseconds,
     copied: Nanoseconds,
 }

@@ -2,7 +2,7 @@
 
 use crate::limits::TooSmall;
 
-/// Why a request was not carried out. `E` is the error type of the flash memory.
+/// Error of a request. `E` is the error type of the flash memory.
 #[derive(Debug, thiserror::Error)]
 pub enum FtlError<E> {
     /// The flash memory failed in a way that the layer does not mend.

@@ -297,7 +297,7 @@ impl Number for u128 {
 
 /// The constraints themselves, of bounds that were found in whatever way: others are not taken.
 pub(crate) struct Constraints<N> {
-    /// `W`, rounded up, and what was added.
+    /// `W`, rounded up, and the additions.
     pub(crate) writes: N,
     pub(crate) added: N,
     /// `L`, `S`, `N`, `K`, `U`.

@@ -321,7 +321,7 @@ impl<'a> Run<'a> {
         Ftl::mount_with(platform, shape, Tuned::new(shape.dies), self.faults)
     }
 
-    /// One operation, and what it leads to.
+    /// One operation, and its effects.
     fn step(&mut self, mut disk: Disk) -> Result<Disk, String> {
         if self.rng.below(self.plan.cut_one_in) == 0 {
             let operations = match self.rng.below(3) {

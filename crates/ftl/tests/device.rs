@@ -353,7 +353,7 @@ fn the_contract_is_asked_for_and_relied_on_through_the_trait() {
     assert!(device.snapshot().is_none());
 }
 
-/// A look at an image that another process writes: what it last stored, and nothing changed.
+/// A look at an image that another process writes: its last stored state, and nothing changed.
 #[test]
 fn an_image_in_use_can_be_peeked_at() {
     let (_dir, path) = image();

@@ -14,7 +14,7 @@ const OPEN: u8 = 0;
 const CLOSED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Why a request was turned away at the gate.
+/// Reason why a request was refused at the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shut {
     /// The server has stopped serving.

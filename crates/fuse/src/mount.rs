@@ -19,7 +19,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use crate::mountinfo::{self, FS_TYPE};
 use crate::options::MountOptions;
 
-/// Why a mount could not be made.
+/// Error of a mount.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The mount point cannot be used.

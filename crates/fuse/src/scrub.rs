@@ -14,7 +14,7 @@ use steadfast_vfs::{ScrubCursor, ScrubFinding, ScrubPiece};
 pub(crate) const PREFIX: &str = "system.steadfast.scrub.";
 /// Most bytes of a value.
 const VALUE_BYTES_MAX: usize = 64 << 10;
-/// Most bytes of what is wrong with a block.
+/// Maximum length of a fault's description.
 const WHAT_BYTES_MAX: usize = 400;
 
 /// A request.

@@ -27,7 +27,7 @@ pub(crate) const NOTHING: FileAttr = FileAttr {
     flags: 0,
 };
 
-/// The mode that a new inode is asked for with, and what the caller's umask takes from it.
+/// The requested mode of a new inode, and the bits that the caller's umask takes from it.
 #[derive(Clone, Copy)]
 pub(crate) struct NewMode {
     pub(crate) mode: u32,

@@ -76,7 +76,7 @@ pub(crate) struct OpChanges {
     /// The lane that it was admitted in, and its number there.
     pub(crate) lane: Option<LaneId>,
     pub(crate) number: u64,
-    /// When it was committed in memory, or a bit earlier.
+    /// Time of the commit in memory, or a bit earlier.
     pub(crate) since: Duration,
     pub(crate) relations: Vec<(Object, Access)>,
     pub(crate) blocks: Vec<OpBlock>,
@@ -117,7 +117,7 @@ pub(crate) struct OpBlock {
 }
 
 impl OpBlock {
-    /// Why it cannot be reordered with another owner's patch, if it cannot.
+    /// Reason why it cannot be reordered with another owner's patch, if it cannot.
     pub(crate) fn meets(&self, patch: &Patch) -> Option<Together> {
         if self.zero || self.revoke || patch.zero || patch.revoke {
             return Some(Together::Life(self.at));

@@ -190,7 +190,7 @@ pub struct LogEnd {
     pub at: BlockNo,
     /// The sequence number that it would have.
     pub seq: u64,
-    /// Why it is none.
+    /// Reason why it is none.
     pub why: String,
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Lane {
     /// Number of the last operation that was committed.
     number: u64,
     queue: Vec<OpChanges>,
-    /// When the first of them came.
+    /// Time of the first of them.
     since: Duration,
     /// Log blocks reserved for queued operations.
     queued: u64,

@@ -62,7 +62,7 @@ pub struct Recovery {
     pub home_blocks: u64,
     /// Sequence number of the last record accepted (or before the tail, if none was).
     pub last_seq: u64,
-    /// Why the log ends where it does.
+    /// Reason why the log ends there.
     pub end: String,
 }
 

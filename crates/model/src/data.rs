@@ -93,7 +93,7 @@ impl FileData {
         self.size = self.size.max(offset + data.len() as u64);
     }
 
-    /// Sets the size; what is cut off is gone for good, what is added is zero.
+    /// Sets the size; bytes cut off are gone for good, added ones are zero.
     pub fn resize(&mut self, size: u64) {
         if size < self.size {
             let end = self.size;

@@ -42,7 +42,7 @@ struct Flush<D> {
     stored: bool,
 }
 
-/// The flushes of a disk, and what they left.
+/// The flushes of a disk, and their results.
 #[derive(Clone, Debug)]
 pub struct Flushes<D> {
     contract: Contract,

@@ -627,7 +627,7 @@ impl Log {
         least
     }
 
-    /// The prefixes of what had been applied before a time.
+    /// The prefixes of the operations applied before a time.
     fn most(&self, at: usize) -> Vec<u32> {
         let before = |p: &usize| self.ops[*p].at < at || self.is(Mutation::Future);
         self.of_stream

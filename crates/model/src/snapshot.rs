@@ -101,7 +101,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Whether the two agree in what is observed.
+    /// Whether the two agree in the observed fields.
     #[must_use]
     pub fn agrees(&self, other: &Digest, observe: Observe) -> bool {
         self.content == other.content

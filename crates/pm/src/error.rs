@@ -1,4 +1,4 @@
-//! Why a region cannot be opened or created.
+//! Errors of opening and creating regions.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::PAGE_BYTES;
 /// Shorthand for results with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a region cannot be opened or created. Every message names the file, the cause and, where there is one, the remedy.
+/// Error of opening or creating a region. Every message names the file, the cause and, where there is one, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -198,7 +198,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Why a file is not mapped.
+/// Reason why a file is not mapped.
 pub(crate) enum MapError {
     /// The kernel gives no synchronous mapping of it.
     NotSynchronous,

@@ -300,7 +300,7 @@ fn map(
     })
 }
 
-/// When stores to a file will be durable.
+/// Persistence of stores to a file.
 fn durability(path: &Path, options: &OpenOptions, place: &Place) -> Result<Durability> {
     let eadr = match options.eadr {
         Eadr::Assume => true,

@@ -10,7 +10,7 @@ use crate::open::LockedFile;
 use crate::recorder::{Event, Recorder};
 use crate::{LINE_BYTES, WORD_BYTES, counts};
 
-/// When a store is durable.
+/// Persistence of stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// After its line is written back by this instruction, and a fence.
@@ -145,7 +145,7 @@ impl Region {
         self.mapping.words().len() as u64 * WORD_BYTES
     }
 
-    /// When stores are durable.
+    /// Persistence of the region's stores.
     #[must_use]
     pub fn durability(&self) -> Durability {
         self.durability

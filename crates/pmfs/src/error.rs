@@ -4,7 +4,7 @@ use crate::fsck::finding::Finding;
 use crate::layout::{FEATURES, REGION_BYTES_MAX, REGION_BYTES_MIN, VERSION};
 use crate::state::Medium;
 
-/// Why a volume could not be made, mounted, checked or grown.
+/// Error of making, mounting, checking or growing a volume.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

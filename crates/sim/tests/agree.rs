@@ -275,7 +275,7 @@ proptest! {
         prop_assert!(all_of(&survivor) == model);
     }
 
-    /// An independent account of what a cut may leave, sector by sector.
+    /// An independent account of the states after a cut, sector by sector.
     #[test]
     fn no_image_holds_a_sector_that_no_cut_could_leave(
         requests in prop::collection::vec(request(), 1..25),

@@ -70,7 +70,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Why a file was not replaced. But for [`ReplaceError::NotDurable`], it is as it was.
+/// Error of a replacement. But for [`ReplaceError::NotDurable`], the file is as it was.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplaceError {
@@ -202,7 +202,7 @@ struct Temporary {
 }
 
 impl Files {
-    /// Follows links to the file itself, and looks at what is there.
+    /// Follows links to the file itself, and looks at it.
     fn find(path: &Path) -> Result<Files, ReplaceError> {
         let mut path = path.to_owned();
         let failed = |path: &Path, source: io::Error| ReplaceError::Failed {

@@ -7,7 +7,7 @@
 
 /// Steps of a replacement, on any kind of storage.
 pub trait Steps {
-    /// Why a step failed.
+    /// Error of a step.
     type Error;
     /// Makes the temporary file, empty, in the directory of the file that it will replace.
     fn create(&mut self) -> Result<(), Self::Error>;

@@ -1,4 +1,4 @@
-//! Why a request about streams failed, in words that name a remedy.
+//! Errors of requests about streams, in words that name a remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::wire::NAME_RULE;
 
-/// Why a request failed. Nothing was changed.
+/// Error of a request. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -45,7 +45,7 @@ pub struct Shown {
     pub name: Option<(String, u32)>,
     /// Syncs of its own user return at once.
     pub ignore_fsync: bool,
-    /// Why it belongs there, such as `process`, `ancestor 17`, `cgroup /a/b`, `environment`, `directory 12` or `default`.
+    /// Reason of its placement, such as `process`, `ancestor 17`, `cgroup /a/b`, `environment`, `directory 12` or `default`.
     pub because: String,
 }
 

@@ -174,7 +174,7 @@ impl Default for Message {
     }
 }
 
-/// Why bytes are no message.
+/// Reason why bytes are no message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
     /// There are fewer than [`MESSAGE_BYTES`].

@@ -64,7 +64,7 @@ pub const SYMLINK_MAX: usize = 4095;
 pub struct Health {
     /// It can only be read: mounted so, or because it has failed.
     pub read_only: bool,
-    /// Why nothing is written any more.
+    /// Reason why nothing is written any more.
     pub failed: Option<String>,
 }
 

@@ -43,7 +43,7 @@ impl Note {
         self.state().whole = true;
     }
 
-    /// Replaces what is kept.
+    /// Replaces the content to keep.
     pub fn replace(&self, bytes: Vec<u8>) {
         self.state().bytes = bytes;
     }

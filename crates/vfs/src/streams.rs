@@ -61,7 +61,7 @@ pub struct StreamMerge {
     pub path: Option<Vec<u8>>,
 }
 
-/// Why two streams merged.
+/// Cause of a merge of two streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MergeCause {

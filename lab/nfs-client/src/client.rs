@@ -29,7 +29,7 @@ pub struct Export {
 /// Mounts `path`. A port that is not given is asked for at the server's port mapper.
 ///
 /// # Errors
-/// No connection, and what the server refuses.
+/// No connection, and the server's refusals.
 pub fn mount(
     target: &Target,
     port: Option<u16>,
@@ -349,7 +349,7 @@ impl Client {
     }
 }
 
-/// A success, or the status with what was being done.
+/// A success, or the status with the operation that failed.
 ///
 /// # Errors
 /// [`Failure::Status`].

@@ -4,7 +4,7 @@ use std::fmt;
 
 use nfs3_types::nfs3::nfsstat3;
 
-/// Why a call, or what a client does with several, has not succeeded.
+/// Failure of a call, or of a client's sequence of calls.
 #[derive(Debug)]
 pub enum Failure {
     /// The connection is gone, or nothing came for too long.
@@ -18,12 +18,12 @@ pub enum Failure {
         /// The answer.
         status: nfsstat3,
     },
-    /// The answer is not what it has to be.
+    /// The answer is wrong.
     Wrong(String),
 }
 
 impl Failure {
-    /// Says what was being done, where that was not said yet.
+    /// Adds the operation that failed, where it is missing.
     #[must_use]
     pub fn during(self, what: &str) -> Failure {
         match self {

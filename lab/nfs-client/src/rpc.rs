@@ -183,12 +183,12 @@ impl Connection {
         }
     }
 
-    /// Waits for no reply any more: what was not answered is not sent again.
+    /// Waits for no reply any more: unanswered calls are not sent again.
     pub fn abandon(&mut self) {
         self.outstanding.clear();
     }
 
-    /// Connects again, as long as it takes up to `patience`, and repeats what was not answered.
+    /// Connects again, as long as it takes up to `patience`, and repeats unanswered calls.
     ///
     /// # Errors
     /// [`Failure::Lost`] after that time.
@@ -257,7 +257,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Connects to another server that has the same files, and repeats what was not answered.
+    /// Connects to another server that has the same files, and repeats unanswered calls.
     ///
     /// # Errors
     /// [`Failure::Lost`] if there is no connection.

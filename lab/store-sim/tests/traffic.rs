@@ -50,7 +50,7 @@ fn contents(number: u64) -> Bytes {
 struct Met {
     /// Duration of each read, sorted, in microseconds.
     took: Vec<u64>,
-    /// When the last one ended.
+    /// End of the last read.
     until_us: u64,
     /// Requests that the store got for them, and that it refused.
     requests: u64,

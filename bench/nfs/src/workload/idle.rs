@@ -50,7 +50,7 @@ pub(crate) fn idle(run: &Run, count: u64) -> Result<String, Failure> {
     }
 }
 
-/// Sends back what comes until the other side closes.
+/// Sends back all input until the other side closes.
 fn echo(listener: &TcpListener) -> std::io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;

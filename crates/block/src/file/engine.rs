@@ -105,7 +105,7 @@ impl Backend {
     }
 }
 
-/// Why io_uring is refused, and a remedy.
+/// Reason why io_uring is refused, and a remedy.
 fn explained(error: &io::Error) -> io::Error {
     let advice = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSYS) => "this kernel has none, or a system call filter hides it",

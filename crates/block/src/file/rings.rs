@@ -38,7 +38,7 @@ impl Rings {
     /// Makes the first ring; others follow when they are needed.
     ///
     /// # Errors
-    /// Why the system refuses.
+    /// Reason of the refusal.
     pub(super) fn new(make: MakeRing) -> io::Result<Rings> {
         let idle = vec![make()?];
         Ok(Rings {

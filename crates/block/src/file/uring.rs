@@ -38,7 +38,7 @@ impl Ring {
     /// Sets up a ring and sends one empty request through it.
     ///
     /// # Errors
-    /// Why the system refuses: no support (`ENOSYS`), policy (`EPERM`), or limits.
+    /// Reason of the system's refusal: no support (`ENOSYS`), policy (`EPERM`), or limits.
     pub(super) fn new() -> io::Result<Ring> {
         let mut builder = IoUring::builder();
         // Without interrupts for completions, which are waited for anyway (since Linux 5.19).

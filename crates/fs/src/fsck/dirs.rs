@@ -60,7 +60,7 @@ pub(super) struct Raw<'a> {
     pub(super) tidy: bool,
 }
 
-/// Why a name cannot be one.
+/// Reason why a name is invalid.
 pub(super) fn name_fault(name: &[u8]) -> Option<&'static str> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Some("is empty");
@@ -71,7 +71,7 @@ pub(super) fn name_fault(name: &[u8]) -> Option<&'static str> {
     (name == b"." || name == b"..").then_some("is '.' or '..'")
 }
 
-/// The entries of a leaf; malformed ones are given to `bad` (their unit, what is wrong).
+/// The entries of a leaf; malformed ones are given to `bad` (their unit, their fault).
 pub(super) fn entries<'a>(leaf: &'a Block, mut bad: impl FnMut(usize, String)) -> Vec<Raw<'a>> {
     let mut found = Vec::new();
     let mut unit = 0;

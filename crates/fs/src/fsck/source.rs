@@ -15,7 +15,7 @@ pub(super) const AHEAD_BLOCKS: usize = 1024;
 /// Neighbours that are read by one request.
 const RUN_BLOCKS: usize = 64;
 
-/// Why a block cannot be used.
+/// Reason why a block cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bad {
     /// Its checksum does not hold.

@@ -128,7 +128,7 @@ impl Table {
         Some(packed.slot())
     }
 
-    /// Changes what is known of an inode.
+    /// Changes the state of an inode.
     pub(super) fn update(&mut self, ino: Ino, change: impl FnOnce(&mut Slot)) {
         if let Some(packed) = self.packed(ino) {
             let mut slot = packed.slot();

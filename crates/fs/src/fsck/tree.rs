@@ -29,13 +29,13 @@ pub(super) struct Tree {
 /// Mode of a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Claims the nodes and reports what is wrong.
+    /// Claims the nodes and reports faults.
     Check,
     /// A tree that was checked before: only collects.
     Collect,
 }
 
-/// A node's header and items, or what is wrong with it.
+/// A node's header and items, or its fault.
 struct Parsed {
     level: u16,
     items: Vec<Item>,

@@ -214,7 +214,7 @@ pub(super) struct Acls {
 }
 
 impl Acls {
-    /// Takes in one attribute. The error is what is wrong with it.
+    /// Takes in one attribute. The error is its fault.
     fn take(&mut self, name: &[u8], value: &[u8], kind: FileKind) -> Result<(), &'static str> {
         if name != ACCESS && name != DEFAULT {
             return Ok(());
@@ -290,7 +290,7 @@ pub(crate) fn inline_fault(area: &[u8; INLINE_XATTR_BYTES], kind: FileKind) -> O
     inline_acls(area, kind).err()
 }
 
-/// The ACLs among the attributes in an inode. The error is what is wrong with these.
+/// The ACLs among the attributes in an inode. The error is their fault.
 pub(super) fn inline_acls(area: &[u8; INLINE_XATTR_BYTES], kind: FileKind) -> Result<Acls, String> {
     let mut acls = Acls::default();
     let mut names = BTreeSet::new();
@@ -332,7 +332,7 @@ pub(crate) fn block_fault(block: &Block, kind: FileKind) -> Option<String> {
     block_acls(block, kind).err()
 }
 
-/// The ACLs in a block of extended attributes. The error is what is wrong with it.
+/// The ACLs in a block of extended attributes. The error is its fault.
 fn block_acls(block: &Block, kind: FileKind) -> Result<Acls, String> {
     let mut acls = Acls::default();
     let Ok((header, records)) = XattrHeader::ref_from_prefix(&block[..META_BYTES]) else {

@@ -122,7 +122,7 @@ impl VolumeMap {
         self.read_only
     }
 
-    /// Why the copy of the superblock had to serve, if it had to.
+    /// Reason why the copy of the superblock was used, if it was.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()

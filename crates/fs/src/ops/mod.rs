@@ -90,7 +90,7 @@ impl Node {
         work.relate(object(self.ino, &self.old), Access::Exclusive);
     }
 
-    /// Writes what was changed in `new`.
+    /// Writes the changes in `new`.
     pub(crate) fn store(&self, work: &mut Work<'_>) -> Result<()> {
         inode::patch(work, self.place, &self.old, &self.new)
     }

@@ -108,7 +108,7 @@ impl<const N: usize> View<N> {
         }
     }
 
-    /// Whether the names mean what they did in an earlier look.
+    /// Whether the names mean the same as in an earlier look.
     fn names_as_in(&self, before: &View<N>) -> bool {
         let pairs = self.entries.iter().zip(&before.entries);
         pairs

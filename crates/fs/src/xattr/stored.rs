@@ -87,7 +87,7 @@ impl Blocks {
     }
 }
 
-/// The blocks that an index names; nothing if the block is none. The error is what is wrong with it.
+/// The blocks that an index names; nothing if the block is none. The error is its fault.
 pub(crate) fn decode_index(
     block: &[u8],
 ) -> Option<std::result::Result<Vec<BlockNo>, &'static str>> {
@@ -136,7 +136,7 @@ pub(crate) struct Stored {
 pub(crate) struct Change {
     /// In the inode; all zero if there are blocks.
     pub(crate) area: [u8; INLINE_XATTR_BYTES],
-    /// The blocks with records, and what to write there.
+    /// The blocks with records, and the bytes to write there.
     blocks: Vec<(Option<BlockNo>, Option<Vec<u8>>)>,
     index: Option<BlockNo>,
     /// Blocks that hold nothing any more.

@@ -31,7 +31,7 @@ enum Act {
     Read(String),
 }
 
-/// Why two streams form one order.
+/// Reason why two streams form one order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Cause {
     /// The second has another result or effect without the first.

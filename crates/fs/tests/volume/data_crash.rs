@@ -113,7 +113,7 @@ impl Run {
         self.device.mark(self.states.len() as u64 - 1);
     }
 
-    /// Cuts the power at every position from `from` on, and checks what may be left.
+    /// Cuts the power at every position from `from` on, and checks the states that it leaves.
     fn explore(self, from: usize) {
         let mut explorer = self.device.explorer();
         let mut images = 0;

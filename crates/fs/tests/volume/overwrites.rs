@@ -230,7 +230,7 @@ fn small_and_scattered_overwrites_stay_in_place() {
             v.fsync(ino);
         }
     }
-    // Less than a unit, and what crosses two without filling one.
+    // Less than a unit, and a range that crosses two without filling one.
     v.write(ino, 0, &model[..UNIT as usize - 1]);
     v.write(ino, UNIT / 2, &model[UNIT as usize / 2..][..UNIT as usize]);
     v.fsync(ino);

@@ -38,7 +38,7 @@ struct Target {
 }
 
 impl Resolver {
-    /// Why the mount has no streams; empty if it has.
+    /// Reason why the mount has no streams; empty if it has.
     pub(crate) fn why_not(&self) -> String {
         match (self.volume(), self.proc()) {
             (None, _) => ONE_ORDER.to_owned(),

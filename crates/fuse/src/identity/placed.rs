@@ -23,7 +23,7 @@ const TIDIED: usize = 3;
 /// Entries that are looked at for room when there is none.
 const SEARCHED: usize = 64;
 
-/// Why a process belongs to its stream.
+/// Reason why a process belongs to its stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     /// It was set for the process itself.

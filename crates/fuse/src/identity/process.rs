@@ -83,7 +83,7 @@ impl Held {
 pub(crate) struct Stat {
     /// The parent's number; 0 if it has none in this namespace.
     pub(crate) parent: u32,
-    /// When it started, in clock ticks since the boot.
+    /// Start time, in clock ticks since the boot.
     pub(crate) start: u64,
     /// A thread of the kernel.
     pub(crate) kernel: bool,

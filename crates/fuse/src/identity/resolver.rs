@@ -78,7 +78,7 @@ impl From<Member> for Placement {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub(super) parent: u32,
-    /// When it started, if that was read with its parent.
+    /// Start time, if that was read with its parent.
     pub(super) start: Option<u64>,
     /// A thread of the kernel.
     pub(super) kernel: bool,

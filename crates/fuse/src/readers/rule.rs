@@ -47,7 +47,7 @@ pub(crate) struct Rule {
     company_until: u64,
     /// Whether waits put threads to sleep for long, by their reason.
     votes: [u8; 2],
-    /// When the last request began.
+    /// Start of the last request.
     last: Duration,
     /// Close requests in a row.
     close: u32,

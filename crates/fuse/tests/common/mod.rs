@@ -126,7 +126,7 @@ pub(crate) struct Watched {
     pub(crate) inner: MemFs,
     /// Its streams, if it is to have them.
     pub(crate) streams: Option<Recorded>,
-    /// Why the volume has failed.
+    /// Reason of the volume's failure.
     pub(crate) failed: Mutex<Option<String>>,
     pub(crate) lookups: AtomicU64,
     pub(crate) opens: AtomicU64,
@@ -141,7 +141,7 @@ pub(crate) struct Watched {
     /// Writes wait until this is let go.
     pub(crate) writes: Mutex<()>,
     pub(crate) writes_begun: AtomicU64,
-    /// Bytes that fit: a write gets what is left, then ENOSPC.
+    /// Bytes that fit: a write gets the rest, then ENOSPC.
     pub(crate) space: AtomicU64,
     /// Writes and changes of size, in their order.
     pub(crate) seen: Mutex<Vec<Seen>>,

@@ -78,7 +78,7 @@ pub(crate) trait Keyed<B: Bytes> {
     fn seal(&self, out: &mut Self::Out, body: Option<B>);
 }
 
-/// Why a block is no tail header, or no start of a record, of this volume.
+/// Reason why a block is no tail header, or no start of a record, of this volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Zeros.

@@ -4,7 +4,7 @@ use super::{Core, Txn, TxnId};
 use crate::policy::{DataUse, LogUse, heaviest};
 use crate::{Credits, StreamId};
 
-/// Why an operation is not admitted yet.
+/// Reason why an operation is not admitted yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Blocked {
     /// A transaction is closing.

@@ -39,7 +39,7 @@ impl Share {
     }
 }
 
-/// Why a commit is asked for.
+/// Reason of a commit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'a> {
     /// Callers of these streams wait.
@@ -56,9 +56,9 @@ pub(crate) enum Request<'a> {
 struct StreamRecord {
     counts: StreamCounts,
     interval: Option<Duration>,
-    /// When its first operation in its running transaction was, and its entry of `due`.
+    /// Time of its first operation in its running transaction, and its entry of `due`.
     since: Option<(Duration, Duration)>,
-    /// When it was last used, in uses of all records.
+    /// Time of its last use, in uses of all records.
     used: u64,
 }
 
@@ -190,7 +190,7 @@ impl Streams {
         passed.map(|(_, stream)| *stream).collect()
     }
 
-    /// When the next commit interval ends.
+    /// End of the next commit interval.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.due.first().map(|(due, _)| *due)
     }

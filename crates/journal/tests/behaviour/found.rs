@@ -176,7 +176,7 @@ fn the_statistics_tell_what_was_changed_and_what_was_logged_for_it() {
         (1, 3)
     );
     let logged = after.record_bytes - before.record_bytes;
-    // A header, four blocks' entries, and what changed.
+    // A header, four blocks' entries, and the changes.
     assert!((112 + 4 * 24 + 34..400).contains(&logged), "{logged}");
     assert_eq!(after.log_blocks - before.log_blocks, 1);
 }

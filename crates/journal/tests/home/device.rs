@@ -220,7 +220,7 @@ impl Snapshot for Epochs {
         Ok(())
     }
 
-    /// As after a crash: what was on its way is durable.
+    /// As after a crash: epochs in flight are durable.
     fn rollback(&self) -> Result<(), DeviceError> {
         let mut state = self.state.lock().unwrap();
         while !state.closed.is_empty() {

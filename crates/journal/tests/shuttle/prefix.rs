@@ -38,7 +38,7 @@ struct History {
     common: [Mutex<Vec<(usize, u64)>>; 2],
     /// Operations that wrote around the log, by stream.
     around: [Mutex<Vec<u64>>; 2],
-    /// In which life of the times each operation was, by stream: (number, life).
+    /// Life of the times of each operation, by stream: (number, life).
     lives: [Mutex<Vec<(u64, usize)>>; 2],
     done: [AtomicU64; 2],
 }

@@ -32,7 +32,7 @@ pub enum Why {
 /// A disk that a crash must not leave.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// When the power failed.
+    /// Time of the power cut.
     pub at: usize,
     /// Fault of the disk.
     pub why: Why,

@@ -66,7 +66,7 @@ pub enum Why {
 pub struct Violation {
     /// `ordered` or `sync`.
     pub contract: &'static str,
-    /// When the power failed.
+    /// Time of the power cut.
     pub cut: Cut,
     /// Fault of the tree.
     pub why: Why,

@@ -161,7 +161,7 @@ pub struct Recorded {
     pieces_end: u32,
 }
 
-/// Why an operation could not be recorded.
+/// Reason why an operation could not be recorded.
 #[derive(Clone, Debug)]
 pub enum RecordError {
     /// File system and model report different results.
@@ -265,7 +265,7 @@ fn raise(of: &mut Vec<u32>, index: usize, to: u32) {
     of[index] = of[index].max(to);
 }
 
-/// Whether `a` is at least `b` everywhere; what is absent is 0.
+/// Whether `a` is at least `b` everywhere; an absent entry is 0.
 fn covers(a: &[u32], b: &[u32]) -> bool {
     b.iter()
         .enumerate()

@@ -41,7 +41,7 @@ enum Event {
 
 #[derive(Clone, Debug)]
 struct State {
-    /// Pieces of each stream that are in; what is absent is 0.
+    /// Number of pieces of each stream; an absent entry is 0.
     taken: Box<[u32]>,
     digest: Digest,
 }
@@ -56,7 +56,7 @@ pub(super) struct States {
     alive: Vec<(u32, Tree)>,
 }
 
-/// Puts a piece on a tree. Returns whether it did what it did in the history.
+/// Puts a piece on a tree. Returns whether its effect is that in the history.
 pub(super) fn put(tree: &mut Tree, piece: &Piece) -> bool {
     tree.set_next_ino(piece.ino);
     let before = tree.clone();

@@ -51,7 +51,7 @@ pub struct PrefixHistory {
 /// A tree that a crash must not leave.
 #[derive(Clone, Debug)]
 pub struct PrefixViolation {
-    /// When the power failed.
+    /// Time of the power cut.
     pub cut: Cut,
     /// Number of trees that a crash could have left, values of sectors aside.
     pub trees: usize,

@@ -53,7 +53,7 @@ struct State {
 /// A tree that a crash must not leave.
 #[derive(Clone, Debug)]
 pub struct RelaxedViolation {
-    /// When the power failed.
+    /// Time of the power cut.
     pub cut: Cut,
     /// The least and the greatest length of a prefix that may be there.
     pub prefixes: (usize, usize),

@@ -1,4 +1,4 @@
-//! POSIX ACLs: what rights they give, how mode and list follow each other, what is inherited.
+//! POSIX ACLs: rights, relation of mode and list, inheritance.
 //!
 //! A list is an extended attribute in the form of [`steadfast_vfs::acl`]. An access ACL that says no more than
 //! the mode is not kept.

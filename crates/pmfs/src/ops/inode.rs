@@ -106,7 +106,7 @@ impl PmFs {
         (header >> 32 == u64::from(node.inode.generation)).then_some((btime, atime))
     }
 
-    /// When an inode was last read.
+    /// Time of an inode's last read.
     pub(super) fn atime(&self, node: &Node<'_>) -> Time {
         let times = self.second_line(node);
         time(times.map_or_else(|| self.word(node, inode::MTIME), |(_, atime)| atime))

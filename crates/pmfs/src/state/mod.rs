@@ -83,7 +83,7 @@ pub use object::{dentry, dirpage, inode, line, persist};
 
 use crate::layout::{InodeRef, Page, Place};
 
-/// Why a call was refused. Nothing has been stored then.
+/// Reason of a call's refusal. Nothing has been stored then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// The inode is not there: its number now has another generation.

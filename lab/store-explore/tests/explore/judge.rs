@@ -213,7 +213,7 @@ impl World {
         for span in &head.spans {
             let last = match span.last {
                 Some(last) => last,
-                // Of the open term, what was acknowledged.
+                // Acknowledged calls of the open term.
                 None => {
                     let mut acknowledged = self
                         .acknowledged

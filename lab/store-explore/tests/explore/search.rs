@@ -1,4 +1,4 @@
-//! Visits all states, or walks at random; shortens what it found.
+//! Visits all states, or walks at random; shortens the path to a violation.
 
 use std::hash::BuildHasher;
 

@@ -1,4 +1,4 @@
-//! One state: the store, the requests on their way, the lives of writers, and what was promised.
+//! One state: the store, the requests on their way, the lives of writers, and the promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,7 +133,7 @@ pub(crate) struct Flight {
     pub(crate) result: Option<Answer>,
     /// Its machine waits for the answer.
     pub(crate) waiting: bool,
-    /// When it was sent.
+    /// Time of sending.
     pub(crate) sent: u64,
 }
 
@@ -193,9 +193,9 @@ pub(crate) struct Life {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) checkpoints: u8,
     pub(crate) lease: Lease,
-    /// When each epoch was sent, first and last.
+    /// Send times of each epoch's first and last request.
     pub(crate) sent: Vec<(u64, u64)>,
-    /// When the life may open its term.
+    /// Time from which the life may open its term.
     pub(crate) opens: Option<u64>,
     pub(crate) collector: Collector,
     /// Epochs of the cache that are to be appended first.

@@ -345,7 +345,7 @@ impl Image {
         bytes[at..at + 24].copy_from_slice(item.as_bytes());
     }
 
-    /// Block and unit of an entry, and what it is.
+    /// Block, unit and content of an entry.
     pub(super) fn entry<R>(&self, dir: Ino, name: &[u8], look: impl Fn(u64, &Raw<'_>) -> R) -> R {
         for item in self.tree(dir).0 {
             let at = item.block.get();

@@ -59,7 +59,7 @@ pub mod states {
     /// By an exchange with the slot `'s`, which is to name the inode `'j` instead.
     pub struct Swap<'s, 'j>(Of<'s>, Of<'j>);
 
-    /// Why a slot was cleared: its name was removed.
+    /// Reason why a slot was cleared: its name was removed.
     pub struct Removed(());
     /// Its inode has another name now.
     pub struct Moved(());

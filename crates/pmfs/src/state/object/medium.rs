@@ -107,7 +107,7 @@ impl Medium {
         self.region.failed()
     }
 
-    /// When stores are durable.
+    /// Persistence of stores.
     #[must_use]
     #[inline]
     pub fn durability(&self) -> Durability {
