@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_an_error_that_says_what_is_missing() {
+    fn a_figure_that_cannot_be_drawn_is_an_error_that_names_the_missing_part() {
         let dir = tempfile::tempdir().unwrap();
         let about = dir.path().join("about.toml");
         fs::write(&about, ABOUT).unwrap();

@@ -309,7 +309,7 @@ mod tests {
     const NAMES: [&str; 2] = ["--subject", "ours"];
 
     #[test]
-    fn where_lower_is_better_a_slower_subject_has_a_ratio_below_one() {
+    fn a_slower_subject_has_a_ratio_below_one_if_lower_is_better() {
         let json = run(
             &[&["--json", "kernel=\"x\""], &NAMES[..]].concat(),
             RESULTS.as_bytes(),

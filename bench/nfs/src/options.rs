@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_option_or_no_value_is_refused_by_name() {
+    fn unknown_options_and_bad_values_are_refused_by_name() {
         for (words, name) in [
             (&["--clients", "0", "x"][..], "--clients"),
             (&["--port", "70000", "x"], "70000"),

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_handed_on_is_understood() {
+    fn settings_passed_on_as_words_stay_the_same() {
         let settings = StoreSettings {
             take_over: true,
             timeout: Some(Duration::from_secs(7)),

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_of_the_disk_has_no_verdict() {
+    fn a_foreign_record_has_no_verdict() {
         assert_eq!(judge(&[], &[1]), None);
         assert_eq!(judge(&[MAGIC, 1, 2, 5, 5], &[1]), None);
         assert_eq!(judge(&[MAGIC, 1, u64::MAX, 5], &[1]), None);

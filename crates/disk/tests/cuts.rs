@@ -226,7 +226,7 @@ fn a_cut_returns_a_served_disk_to_exactly_its_last_flush() {
 }
 
 #[test]
-fn where_full_epochs_flush_a_cut_returns_to_a_later_moment_at_the_most() {
+fn if_full_epochs_flush_a_cut_returns_to_a_later_moment_at_the_most() {
     for seed in 0..3 {
         let found = histories(WhenFull::Flush, None, rounds(60), seed);
         assert!(found.wrong.is_empty(), "{found:?}");

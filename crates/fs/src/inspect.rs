@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_log_is_shown_and_nothing_is_written() {
+    fn the_content_of_the_log_is_shown_and_nothing_is_written() {
         let device = volume();
         let before = device.to_bytes();
         let inspector = Inspector::open(Arc::clone(&device) as _).unwrap();

@@ -452,7 +452,7 @@ mod tests {
 
     /// A block's content in the log is newer than at its home; that is no damage.
     #[test]
-    fn what_is_newer_in_the_log_is_passed_over() {
+    fn blocks_that_are_newer_in_the_log_are_passed_over() {
         let (device, d, _) = populated();
         let fs = mounted(&device);
         let me = &Caller::root();

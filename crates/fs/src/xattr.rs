@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_found_after_encoding_and_decoding() {
+    fn attributes_are_found_after_encoding_and_decoding() {
         let mut xattrs = Xattrs::default();
         xattrs.set(b"user.a", b"1", XattrMode::Create).unwrap();
         xattrs.set(b"user.b", &[0xff; 300], XattrMode::Any).unwrap();
@@ -377,7 +377,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_either_form_holds_is_what_was_set(
+        fn both_forms_hold_the_attributes_that_were_set(
             all in prop::collection::btree_map(any_name(), any_value(), 0..6)
         ) {
             let xattrs = Xattrs(all.into_iter().collect());

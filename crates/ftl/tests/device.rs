@@ -536,7 +536,7 @@ fn threads_share_a_disk() {
 }
 
 #[test]
-fn what_is_no_disk_is_refused_by_name() {
+fn an_image_that_is_no_disk_is_refused_by_name() {
     let (dir, path) = image();
     let open = |path: &std::path::Path| Disk::open(path, AT_ONCE).unwrap_err();
     let missing = open(&path);

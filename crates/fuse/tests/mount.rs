@@ -39,7 +39,7 @@ fn code(errno: Errno) -> Option<i32> {
 }
 
 #[test]
-fn what_is_written_is_read_through_every_kind_of_open() {
+fn written_bytes_are_read_through_every_kind_of_open() {
     let m = mounted!();
     let path = m.join("file");
     let mut file = OpenOptions::new()

@@ -118,7 +118,7 @@ fn a_small_file_costs_lookup_create_write_fsync_release_and_nothing_else() {
 }
 
 #[test]
-fn where_others_are_let_in_the_kernel_also_looks_at_the_parent_that_has_changed() {
+fn with_allow_other_the_kernel_also_looks_at_the_changed_parent() {
     let Some(t) = Traced::new(|options| options.allow_other = true) else {
         return;
     };
@@ -158,7 +158,7 @@ fn a_file_is_asked_for_capabilities_once_and_not_before_each_write() {
 }
 
 #[test]
-fn what_the_kernel_knows_it_does_not_ask_for_again() {
+fn the_kernel_does_not_ask_again_for_cached_names_and_attributes() {
     let Some(t) = Traced::settled() else { return };
     let none: [&str; 0] = [];
     small_file(&t.join("file"));

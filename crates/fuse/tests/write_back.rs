@@ -57,7 +57,7 @@ fn arrived(m: &Mount, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_kept_until_the_file_is_closed_and_only_if_that_was_asked_for() {
+fn written_pages_are_kept_until_the_close_and_only_if_that_was_asked_for() {
     for on in [true, false] {
         let Some(m) = Mount::new(|options| options.write_back = on) else {
             return;
@@ -196,7 +196,7 @@ fn holes_are_punched_and_ranges_allocated_among_bytes_that_were_not_sent() {
 
 /// A program that copies data alone, as cp(1) does, must not take data that the server does not have yet for a hole.
 #[test]
-fn what_was_not_sent_is_data() {
+fn pages_that_were_not_sent_are_data() {
     let Some(m) = Mount::new(write_back) else {
         return;
     };

@@ -354,7 +354,7 @@ mod tests {
     proptest! {
         /// Held blocks stay, whatever the budget; one that is held no more can be dropped again.
         #[test]
-        fn what_is_held_stays_and_the_rest_fits(steps in steps()) {
+        fn held_blocks_stay_and_the_rest_fits(steps in steps()) {
             let cache = Cache::new(0);
             let mut held = vec![0u32; BLOCKS as usize];
             for step in steps {

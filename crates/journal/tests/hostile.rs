@@ -130,7 +130,7 @@ fn any_damage_to_a_log_sealed_or_not_is_an_error_or_one_state() {
 }
 
 #[test]
-fn what_is_no_journal_of_this_volume_is_refused_with_block_and_reason() {
+fn a_foreign_journal_is_refused_with_block_and_reason() {
     let image = logged(9);
     let said = |bytes: &[u8], volume: [u8; 16]| {
         let opened = Journal::open(memory(bytes), Config::new(REGION, volume).without_workers());

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_is_there_unless_the_contract_allows_the_lag_to_be_lost() {
+    fn acknowledged_flushes_are_there_unless_the_contract_allows_the_lag_to_be_lost() {
         let begun = [100, 200, 300, 400];
         for (contract, loss, oldest) in [
             (Contract::Store, Loss::Power, 3),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_found_never_was() {
+    fn lost_flushes_never_come_back() {
         let mut flushes = history(CACHE, [100, 200, 300, 400]);
         assert_eq!(flushes.found(&2, Loss::Cache), Ok(2));
         assert_eq!(flushes.found(&3, Loss::Power), Err(Wrong::NoFlush));

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_back_and_fenced_is_clean() {
+    fn stores_written_back_and_fenced_are_clean() {
         let clean = report(&[
             (store(0), 1),
             (store(72), 1),

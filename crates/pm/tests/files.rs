@@ -47,7 +47,7 @@ fn file_of(path: &Path, content: &[u8]) {
 }
 
 #[test]
-fn what_is_stored_is_in_the_file_and_stays_there() {
+fn stores_are_in_the_file_and_stay_there() {
     let dir = tmpfs();
     let (path, region) = created(&dir);
     assert_eq!(region.len(), BYTES);
@@ -242,7 +242,7 @@ fn a_file_on_a_disk_is_refused_unless_it_is_only_read() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn other_kinds_of_files_are_refused() {
     let dir = tmpfs();
     let fifo = dir.path().join("fifo");
     rustix::fs::mknodat(

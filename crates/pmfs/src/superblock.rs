@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_volume_of_this_program_is_told_apart() {
+    fn foreign_volumes_are_distinguished() {
         let sb = superblock(1 << 20);
         let region = Region::anonymous(1 << 20);
         assert!(matches!(load(&region), Err(Error::NotAVolume)));

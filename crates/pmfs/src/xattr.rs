@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_found_after_encoding_and_decoding() {
+    fn attributes_are_found_after_encoding_and_decoding() {
         let all = full();
         let again = Attributes::decode(&all.encode()).unwrap();
         assert_eq!(again, all);

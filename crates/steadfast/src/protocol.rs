@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_fails_before_the_renaming_is_done_leaves_no_temporary_file() {
+    fn a_failure_before_the_rename_is_done_leaves_no_temporary_file() {
         for (fails, last) in [
             ("write", "remove"),
             ("sync file", "remove"),

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn malformed_messages_are_refused() {
         let good = Message::default().encode();
         let with = |at: usize, value: &[u8]| {
             let mut bytes = good;

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_become_smaller_is_no_counter() {
+    fn a_value_that_may_become_smaller_is_no_counter() {
         for (name, _) in COUNTERS {
             assert!(!name.ends_with("_now"), "{name}");
             assert!(!GAUGES.iter().any(|(other, _)| *other == name), "{name}");

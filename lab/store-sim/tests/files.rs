@@ -112,7 +112,7 @@ fn live(
 }
 
 #[test]
-fn what_was_synced_is_there_after_every_take_over() {
+fn synced_files_are_there_after_every_take_over() {
     let seeds = if std::env::var_os("STEADFAST_LONG").is_some() {
         500
     } else {

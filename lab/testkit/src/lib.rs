@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_is_tried_again_until_it_is_free() {
+    fn a_mount_in_use_is_tried_again_until_it_is_free() {
         let mut tries = 0;
         let attempt = || {
             tries += 1;

@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_natural_sums_have_in_common_does_not_matter() {
+    fn common_terms_of_two_natural_sums_do_not_matter() {
         let [x, y, z] = ["a", "b", "c"].map(|name| variable(name, 32).widened());
         let n = |value| number(64, value);
         assert_eq!(x.plus(y).below(x.plus(y).plus(n(1))), truth(true));

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_must_be_there_and_nothing_else() {
+    fn acknowledged_operations_must_be_there_and_nothing_else() {
         let expected = tree(&[create("a"), write("a", 0, 10, 1), create("b")]);
         expected.explains(&[], &expected).unwrap();
         let lost = tree(&[create("a"), create("b")]);

@@ -46,7 +46,7 @@ fn message(error: &DeviceError) -> String {
 }
 
 #[test]
-fn what_was_written_is_there_after_opening_again() {
+fn written_bytes_are_there_after_opening_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = image(&dir, 300);
     let device = open(&path, FileOptions::default()).unwrap();

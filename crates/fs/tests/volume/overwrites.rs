@@ -382,7 +382,7 @@ fn two_streams_that_overwrite_halves_of_units_become_one() {
 }
 
 #[test]
-fn what_is_pending_at_a_sync_is_patched_and_small_syncs_stop_delaying() {
+fn pages_pending_at_a_sync_are_patched_and_small_syncs_stop_delaying() {
     let v = Volume::new(8192, 1024);
     let len = 1 << 20;
     let ino = v.file("file", len);

@@ -417,7 +417,7 @@ fn requests_beyond_the_end_are_refused() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_what_would() {
+fn a_size_that_does_not_fit_is_refused_with_one_that_does() {
     let platform = platform(geometry());
     let shape = platform.shape();
     let fits = Limits::largest(&shape, EPOCH).unwrap().sectors;
@@ -652,7 +652,7 @@ impl<P: Platform<W = u64>> Policy<P> for Levels {
 /// then seemed to be where it was moved from still, and the old content went over the new one. The
 /// obligation about erases could not be shown. Sectors that wait to be moved from a block are dropped when it is erased.
 #[test]
-fn what_waits_to_be_moved_is_dropped_when_its_block_is_erased() {
+fn a_sector_that_waits_to_be_moved_is_dropped_when_its_block_is_erased() {
     for seed in 0..2 {
         let policy = Levels {
             rng: Rng::new(seed),

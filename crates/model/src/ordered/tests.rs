@@ -89,7 +89,7 @@ fn one_stream_may_lose_any_tail_and_nothing_else() {
 }
 
 #[test]
-fn what_was_fsynced_before_the_cut_is_there_and_what_was_not_called_is_not() {
+fn operations_fsynced_before_the_cut_are_there_and_later_ones_are_not() {
     let lines = [
         "0 mkdir /a 755",
         "0 mkdir /b 755",

@@ -318,7 +318,7 @@ fn chooser(mut seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 #[test]
-fn whatever_a_crash_picks_is_accepted_then_and_what_was_durable_is_in_it() {
+fn every_pick_of_a_crash_is_accepted_and_has_everything_durable() {
     let mut lost = 0;
     for seed in 0..60 {
         let shape = Shape {

@@ -138,7 +138,7 @@ fn events_are_recorded_in_order() {
 }
 
 #[test]
-fn what_is_read_of_a_recorded_region_is_known() {
+fn reads_of_a_recorded_region_are_known() {
     let region = Region::recorded(vec![0; 256]);
     let read = || -> Vec<u64> {
         let recorder = region.recorder();

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_waits_for_its_fence() {
+    fn objects_in_flight_wait_for_their_fence() {
         // Only the first slot of a new page is taken while its descriptor is in flight.
         let waiting = TRANSITIONS.iter().filter(|row| row.from.0 == "InFlight");
         assert!(waiting.clone().all(|row| row.by == "DirPage::open"));

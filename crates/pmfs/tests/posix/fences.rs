@@ -317,7 +317,7 @@ fn a_noted_read_takes_one_fence() {
 }
 
 #[test]
-fn what_changes_nothing_stores_nothing() {
+fn a_call_without_a_change_stores_nothing() {
     let (v, f) = with_file(3);
     let r = v.root();
     let s = v.symlink(&root(), r, b"s", b"t").unwrap().ino;

@@ -517,7 +517,7 @@ fn corner_44_many_cut_calls_at_once_are_recovered_at_once() {
 }
 
 #[test]
-fn what_dead_objects_say_is_of_no_importance() {
+fn the_content_of_dead_objects_does_not_matter() {
     // Freed pages and inodes keep their words; a mount reads none of them, however odd they are.
     let mut v = populated();
     let shown = v.tree();

@@ -103,7 +103,7 @@ fn sizes_and_options_that_cannot_be_are_refused_before_anything_is_stored() {
 }
 
 #[test]
-fn what_mkfs_is_told_is_what_the_volume_says() {
+fn a_volume_has_the_options_of_mkfs() {
     let region = Region::anonymous(1 << 20);
     let options = MkfsOptions {
         root_perm: 0o1777,

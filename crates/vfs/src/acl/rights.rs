@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_allows_no_more_than_was_asked_for() {
+    fn an_inherited_list_allows_no_more_than_was_asked_for() {
         let acl = sample().inherited(0o640);
         assert_eq!(acl.perm_bits(), 0o640);
         assert_eq!(acl.perm(Who::User(10)), Some(6));

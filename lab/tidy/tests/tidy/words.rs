@@ -56,7 +56,7 @@ fn findings_in(place: &str, text: &str, is_read: impl Fn(&str) -> bool) -> Vec<S
 }
 
 #[test]
-fn what_users_read_is_plain() {
+fn texts_for_users_are_plain() {
     let mut findings = Vec::new();
     for path in documents() {
         let text = fs::read_to_string(&path).unwrap();

@@ -7,7 +7,7 @@ use Problem as P;
 use steadfast_vfs::{Caller, Errno, FileKind, FileSystem};
 
 #[test]
-fn what_lost_its_name_is_found_in_lost_and_found() {
+fn inodes_without_a_name_go_to_lost_and_found() {
     let mut image = Image::populated();
     image.wipe_entry(image.ino("/"), b"a");
     image.wipe_entry(image.ino("/"), b"flat");
