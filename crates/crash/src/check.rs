@@ -98,7 +98,7 @@ pub(crate) fn independent(
     }
     let diff = weakest.diff(&found, Default::default());
     Err(format!(
-        "more is durable than what was synced and what that builds on: {diff}"
+        "more is durable than the synced changes and their prerequisites: {diff}"
     ))
 }
 

@@ -265,7 +265,7 @@ pub fn open_and_use(dir: &Path, mut input: &[u8]) -> bool {
             let found = strange(&disk, &image.held);
             assert!(
                 forged || found.is_none(),
-                "block {found:?} shows what it never held"
+                "block {found:?} shows content that it never held"
             );
             drop(disk);
             let same = std::fs::read(&path).expect("the scratch directory can be read") == bytes;
@@ -278,7 +278,7 @@ pub fn open_and_use(dir: &Path, mut input: &[u8]) -> bool {
     let found = strange(&disk, &image.held);
     assert!(
         forged || found.is_none(),
-        "block {found:?} shows what it never held"
+        "block {found:?} shows content that it never held"
     );
     // It is used, to its end or to an error; then the result is opened again.
     let served = ServedDisk::new(std::sync::Arc::new(disk));

@@ -253,7 +253,7 @@ fn open_journal(
             log.add(
                 Problem::NotUnmounted,
                 Place::default(),
-                "the volume was not unmounted: it is what its last commit left",
+                "the volume was not unmounted: it has the state of its last commit",
             );
         }
         return Ok((home(), Some(Recovery::without_log())));

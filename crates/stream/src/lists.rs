@@ -113,7 +113,7 @@ fn pages(path: &Path, attribute: &str, what: &'static str) -> Result<Vec<String>
         let len = rustix::fs::getxattr(path, name, &mut buf[..]).map_err(|errno| match errno {
             Errno::PERM => Error::NotPermitted {
                 what: what.to_owned(),
-                rule: "it tells paths, and is for root and for the user who mounted",
+                rule: "it shows paths, and is for root and for the user who mounted",
             },
             errno => explain(path, what, errno),
         })?;

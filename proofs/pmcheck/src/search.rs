@@ -100,7 +100,7 @@ pub fn table(write: bool) -> usize {
     }
     let same = std::fs::read_to_string(TABLE).is_ok_and(|old| old == text);
     if !same {
-        println!("plans.txt is not what the recommended plans say: cargo run --release -- --write");
+        println!("plans.txt differs from the recommended plans: cargo run --release -- --write");
     }
     usize::from(!same)
 }

@@ -299,7 +299,7 @@ pub(super) fn inline_acls(area: &[u8; INLINE_XATTR_BYTES], kind: FileKind) -> Re
         let (namespace, name, value, tail) = match rest {
             [] => break,
             [0, ..] if rest.iter().all(|byte| *byte == 0) => break,
-            [0, ..] => return Err("the bytes behind its records are not zero".into()),
+            [0, ..] => return Err("the bytes after its records are not zero".into()),
             [namespace, name, value, tail @ ..] => (namespace, name, value, tail),
             _ => return Err(format!("record {index} reaches beyond its area")),
         };
@@ -379,7 +379,7 @@ fn block_acls(block: &Block, kind: FileKind) -> Result<Acls, String> {
         ));
     }
     if unused.iter().any(|byte| *byte != 0) {
-        return Err("the bytes behind its records are not zero".into());
+        return Err("the bytes after its records are not zero".into());
     }
     Ok(acls)
 }

@@ -89,12 +89,12 @@ problems! {
         "the name leads nowhere", "removes the name";
     NameOfRoot, Damage, "a name is of the root directory",
         "the tree would contain itself", "removes the name";
-    NameMalformed, Damage, "a slot holds a name that cannot be",
+    NameMalformed, Damage, "a slot holds an invalid name",
         "the inode cannot be found by this name", "gives it a new name, 'fsck-' and the number of the slot";
-    NameTwice, Damage, "a name is twice in one directory",
+    NameTwice, Damage, "a directory has a name twice",
         "only the first is found", "gives the second a new name, or removes it if both are of one inode";
     DirectoryTwice, Damage, "a directory has a second name, or contains itself",
-        "the tree is none", "removes the name that was met later";
+        "the names form no tree", "removes the later name";
     DirectoryPageTwice, Damage, "two pages of a directory have one offset",
         "only the names of the first are found", "moves the second to an offset that is free";
     DirectoryPageOffset, Damage, "a directory page has an impossible offset",
@@ -104,15 +104,15 @@ problems! {
     PageState, Damage, "a page is in an impossible state",
         "it is unknown whether the page was written", "takes a directory page as written and others as unwritten: they read as zeros";
     PageKind, Damage, "a page's descriptor has an unknown kind",
-        "it is unknown what the page holds", "takes the kind from the inode";
-    PageMisplaced, Damage, "a page holds what its inode cannot have",
+        "the kind of its content is unknown", "takes the kind from the inode";
+    PageMisplaced, Damage, "a page holds content that its inode cannot have",
         "the page cannot be reached", "frees the page";
     PageTwice, Damage, "two pages of a file have one offset",
         "it is unknown which counts", "keeps the one with the smaller address";
     InodeKind, Damage, "an inode's kind is unknown, or does not fit its pages",
-        "it is unknown what it is", "takes the kind that its pages show, or makes it a regular file";
+        "its kind is unknown", "takes the kind that its pages show, or makes it a regular file";
     InodeSize, Damage, "an inode has an impossible size",
-        "its end is unknown", "cuts it to what is possible";
+        "its end is unknown", "cuts it to a possible size";
     InodeAttributes, Damage, "an inode's extended attributes are at an impossible place",
         "they cannot be read", "takes those in pages if there are any, else drops them";
     SymlinkTarget, Damage, "a symlink's target is lost",

@@ -96,7 +96,7 @@ pub enum Error {
     #[error("page {} does not belong to the file as it should: the volume or the index is damaged; run fsck", .0.0)]
     ForeignPage(Page),
     /// An address is past the end, or does not fit.
-    #[error("byte {at} is outside of what it should be in")]
+    #[error("byte {at} is out of range")]
     Outside {
         /// The address.
         at: u64,

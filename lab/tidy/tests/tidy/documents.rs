@@ -103,7 +103,7 @@ fn the_summary_of_the_book_lists_each_document_once() {
             Some(1) => {}
             None if path == summary => {}
             times => findings.push(format!(
-                "{} stands in the summary {} times",
+                "{} is in the summary {} times",
                 named(&path),
                 times.unwrap_or(0)
             )),

@@ -75,7 +75,7 @@ pub struct Witness(());
 #[diagnostic::on_unimplemented(
     message = "a fence does not make `{Self}` durable",
     label = "not in flight",
-    note = "call `flush` on what is `Dirty` first; what is `Clean` needs no fence"
+    note = "call `flush` on a `Dirty` object first; a `Clean` one needs no fence"
 )]
 pub trait Fenced: FencedSealed {
     /// The same, durable.
