@@ -14,8 +14,8 @@
 //!   pages clean and reports success the next time. The device therefore repeats the first
 //!   failure for ever; only opening it again shows what the medium really holds.
 //! * **A flush comes after the writes that it covers.** A request returns, with any engine, failed or
-//! not, when nothing of it is in flight any more. So no buffer is used after that, and a flush that is
-//! called later covers it.
+//!   not, when nothing of it is in flight any more. So no buffer is used after that, and a flush that is
+//!   called later covers it.
 //! * **Any buffer will do.** With `O_DIRECT`, buffers that are not aligned to a block take a
 //!   detour through aligned ones; aligned buffers ([`crate::BlockBuf`]) are handed on as they are.
 

@@ -1,5 +1,5 @@
-//! A store over another one that is never changed: whatever is stored stays in memory. So a
-//! memory can be mounted, which programs pages, and left as it was found.
+//! A store over another one that is never changed: all writes stay in memory. So a memory
+//! can be mounted, which programs pages, and left unchanged.
 
 use crate::store::{BlockState, Store};
 use crate::{Address, Geometry};

@@ -1,4 +1,4 @@
-//! Free space: which blocks may be allocated now, and how many are promised.
+//! Free space: blocks that may be allocated now, and blocks that are promised.
 //!
 //! A block is *available* when its bit on disk is clear, no open operation has claimed it,
 //! and it is not in quarantine (freed, but its old content may still be needed: corners 1

@@ -1,4 +1,4 @@
-//! Extents: which device blocks hold a file's blocks, kept in the [`btree`] of its inode.
+//! Extents: the device blocks of a file's blocks, kept in the [`btree`] of its inode.
 //!
 //! Extents never overlap, never cross a group, and merge with their neighbours when both
 //! addresses continue. An *unwritten* extent is allocated but reads as zeros; its blocks

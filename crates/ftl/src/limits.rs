@@ -126,7 +126,7 @@ pub enum TooSmall {
         /// The least number that works.
         least: u64,
     },
-    /// The constraints of section 3.4 cannot be met.
+    /// The constraints of SCFTL §3.4 cannot be met.
     #[error(
         "a disk of {sectors} sectors with epochs of {epoch} writes{} does not fit a flash memory of \
          {capacity} sectors: make it smaller; at most {fits} sectors fit",

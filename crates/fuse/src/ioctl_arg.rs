@@ -1,9 +1,9 @@
 //! Reads the memory that the argument of a caller's ioctl(2) points to.
 //!
 //! `FS_IOC_SHUTDOWN` is defined as a command that *reads* a number, though it takes one: the kernel
-//! passes on no byte of it to a server in user space. But the caller waits in its
-//! system call until it is answered, so its registers and its memory tell, to a server
-//! that may look at them (root may).
+//! passes on no byte of it to a server in user space. But the caller waits in its system call until
+//! it is answered, so a server that may look at its registers and its memory (root may) finds the
+//! number there.
 
 use std::fs::File;
 use std::io;

@@ -3,7 +3,7 @@
 //! proved, and which blocks may be written home, trimmed and reused. The engine around it
 //! (`engine`, `commit`, `checkpoint`) carries the decisions out and reports back.
 //!
-//! Rules kept here (design section 3; the counterexamples are in the crash tests):
+//! Rules kept here (ARCHITECTURE.md, section 4; the counterexamples are in the crash tests):
 //!
 //! * a closed transaction owns its bytes: nothing is absorbed into it;
 //! * one batch is in flight; the next is laid only when it is acknowledged, so a record's

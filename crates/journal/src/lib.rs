@@ -7,7 +7,7 @@
 //! one device flush. The checkpointer writes committed images home and moves the tail.
 //!
 //! After a crash, [`Journal::open`] returns the blocks to the state of a prefix of the
-//! operations of every stream that contains everything synced (papers 000, 001 and 004
+//! operations of every stream that contains everything synced (DFSCQ, GoJournal and ccfs
 //! together; the argument is in ARCHITECTURE.md).
 //!
 //! ```

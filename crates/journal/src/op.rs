@@ -128,7 +128,7 @@ impl<'a> Op<'a> {
     }
 
     /// The operation depends on, or is depended on by, uncommitted ones of other streams
-    /// that name the same object, unless both share it (design section 3.4). Merges at commit.
+    /// that name the same object, unless both share it (ARCHITECTURE.md, section 2.12). Merges at commit.
     pub fn relate(&mut self, object: Object, access: Access) {
         if self.inner.config.one_stream {
             return;

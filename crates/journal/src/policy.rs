@@ -1,5 +1,5 @@
 //! The policy of commits and checkpoints: when a transaction closes, when an operation waits, which transactions are
-//! committed to make room, which ones a batch takes along, how long its leader waits for company, and when a checkpoint
+//! committed to make room or taken along by a batch, how long a batch's leader waits for others, and when a checkpoint
 //! begins.
 //!
 //! Pure functions on counts: no lock, no clock, no device. `core` and `drive` apply their decisions. A wrong

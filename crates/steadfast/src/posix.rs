@@ -11,7 +11,7 @@
 //!   replaced; where the owner cannot be kept, the replacement is refused, where the group
 //!   cannot, its bits are cut down to what all users have;
 //! * a symbolic link is followed: its target is replaced. Other hard links of the old
-//! file keep the old content.
+//!   file keep the old content.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

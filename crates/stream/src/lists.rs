@@ -1,5 +1,5 @@
-//! Lists of a mount's streams, what they did, and its rules. A list comes in pages; what changes between two pages may be
-//! missing or come twice.
+//! Lists of a mount's streams, of their activity, and of its rules. A list comes in pages; entries that change between
+//! two pages may be missing or come twice.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -6,8 +6,8 @@
 //!
 //! An access ACL is an argument where it decides ([`asks_acl`]); the file system fetches it.
 //!
-//! Where a caller is `checked` the front end has decided about access already; what follows from
-//! identity (set-id bits, the new inode's group) is decided here always.
+//! If a caller is `checked`, the front end has decided about access already; the effects of the
+//! identity (set-id bits, the new inode's group) are always decided here.
 
 pub mod attrs;
 pub mod born;

@@ -7,7 +7,7 @@
 //! * an inode that is held open has the generation that it had when it was opened, or every call about it fails with ESTALE:
 //!   its number may be another file's in a newer state. A state that is only read frees nothing, so holding an inode open
 //!   needs nothing of the state itself;
-//! * after [`stop`](Replica::stop), until the next replacement, every call fails with ESTALE: what the state needs may be gone.
+//! * after [`stop`](Replica::stop), until the next replacement, every call fails with ESTALE: the state's objects may be gone.
 
 use crate::{
     AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileSystem, Health, Ino, InodeFlags,

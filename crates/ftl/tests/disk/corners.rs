@@ -422,7 +422,7 @@ fn a_size_that_does_not_fit_is_refused_with_one_that_does() {
     let shape = platform.shape();
     let fits = Limits::largest(&shape, EPOCH).unwrap().sectors;
     let limits = Limits::derive(&shape, fits, EPOCH).unwrap();
-    // Constraints 1 and 2 of section 3.4.
+    // Constraints 1 and 2 of SCFTL §3.4.
     let (w, n, k) = (limits.epoch, limits.victim, limits.victims);
     assert!(w + k * n <= k * limits.block_sectors);
     assert!(limits.threshold + (w + k * n).div_ceil(limits.block_sectors) < shape.blocks);

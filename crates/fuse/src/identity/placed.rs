@@ -1,7 +1,7 @@
-//! Processes whose stream is decided, and why.
+//! Processes whose stream is decided, and the reason.
 //!
-//! A decision is kept until another is set, or until the process ends. Of the processes in between, which were looked
-//! at on the way to an ancestor, it is kept that there is no ancestor with a stream.
+//! A decision is kept until another is set, or until the process ends. For the processes on the way to an ancestor,
+//! the result is kept that there is no ancestor with a stream.
 //!
 //! Invariants: there are at most [`CAPACITY`] entries; one that was set, or that a directory has moved, is only given
 //! up when its process has ended. Ended processes are found a few at a time, with each new one.

@@ -1,7 +1,7 @@
 //! Finds the stream of a request (ccfs §3.2).
 //!
-//! In this order, decided once for a process and kept until another is set: what the thread has set for itself; what its
-//! process has set; the nearest ancestor whose stream was set; the rule for its cgroup; `STEADFAST_STREAM` in its environment;
+//! The first of these applies; it is decided once for a process and kept until another is set: the thread's own setting; that
+//! of its process; the nearest ancestor whose stream was set; the rule for its cgroup; `STEADFAST_STREAM` in its environment;
 //! the rule of a directory below which it, or its parent before it, was the first to change something; the default stream.
 //! A request without a caller (write-back of stores through mmap, a loop device, the kernel's NFS server) joins the last stream
 //! of its inode.

@@ -1,4 +1,4 @@
-//! Rules of a mount: which stream the processes of a cgroup belong to, and those that work below a directory.
+//! Rules of a mount: the streams of the processes of a cgroup, and of those that work below a directory.
 //!
 //! A rule holds its stream. Processes that it has moved stay where they are when it goes.
 

@@ -1,6 +1,6 @@
-//! Threads that have made a request: which process each belongs to, and the stream that it has set for itself.
+//! Threads that have made a request: the process of each, and the stream that it has set for itself.
 //!
-//! Each is kept with a handle that dies with the thread, and looked at before it is believed. That costs one system call.
+//! Each is kept with a handle that dies with the thread, and checked before it is trusted. That costs one system call.
 //!
 //! Invariants: there are at most as many as were allowed, each with a descriptor; a thread that has set its own stream is only
 //! given up when it has ended, others when they have not been seen for longest.

@@ -25,7 +25,7 @@
 //! one stream.
 //!
 //! Allowed states are found while the history is recorded, and indexed by digest: a
-//! check is one hash lookup. Papers: 004 section 3 (streams), 000 section 3 (prefix).
+//! check is one hash lookup. See ccfs §3 (streams) and DFSCQ §3 (prefix).
 //! Neighbours: [`crate::tree`] and [`crate::snapshot`] below; the crash explorer above.
 
 mod effect;

@@ -1,4 +1,4 @@
-//! The contract `metadata-prefix`: which trees a crash may leave.
+//! The contract `metadata-prefix`: the trees that a crash may leave.
 //!
 //! The state is a *tree sequence* (module `sequence`; DFSCQ §5.3 to §5.5): the
 //! tree on the disk, and one more for each change of metadata that is not durable. Data
