@@ -22,7 +22,7 @@ struct State {
     record: Reader,
     /// Events that were read.
     taken: u64,
-    /// Those of them that came after the last flush.
+    /// Events after the last flush.
     pending: Vec<Event>,
     last_mark: Vec<u8>,
     /// Writes above the durable content.

@@ -45,7 +45,7 @@ pub(crate) struct Counts {
     pub(crate) writes: u64,
     /// Blocks written.
     pub(crate) blocks: u64,
-    /// Those of them that belong to the journal itself: log and tail headers.
+    /// Number of those blocks that belong to the journal itself: log and tail headers.
     pub(crate) journal_blocks: u64,
 }
 

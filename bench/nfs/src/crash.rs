@@ -407,7 +407,7 @@ impl Worker {
         self.sometimes_read_back(&name)
     }
 
-    /// To a new name, or over another file.
+    /// Renames a file to a new name, or over another file.
     fn rename(&mut self, from: String) -> Result<(), Failure> {
         let at = self.random.below(2 * self.tree.0.len() as u64) as usize;
         let to = match self.tree.0.keys().nth(at) {

@@ -45,7 +45,7 @@ pub(crate) enum Fault {
 
 #[derive(Clone, Default)]
 struct Node {
-    /// Of a directory.
+    /// Names of a directory.
     names: Option<BTreeMap<String, u64>>,
     data: Vec<u8>,
     stable: Vec<u8>,

@@ -59,7 +59,7 @@ pub(crate) struct Figures {
     pub(crate) operations: u64,
     pub(crate) bytes: u64,
     pub(crate) latencies: Latencies,
-    /// Of all threads of the server.
+    /// Processor time of all threads of the server.
     pub(crate) server_cpu: Option<Duration>,
 }
 

@@ -68,7 +68,7 @@ impl Figures {
 /// Process whose memory is measured.
 #[derive(Clone, Copy)]
 pub(crate) enum Process {
-    /// This one.
+    /// This process.
     Own,
     /// Another one.
     Other(u32),

@@ -129,7 +129,7 @@ fn directory(image: &Path, size: u64, figures: &mut Figures) -> Result<Vec<Ino>,
     Ok(inos)
 }
 
-/// So many inodes are known to a front end, each by one open.
+/// `size` inodes are known to a front end, each by one open.
 fn known(image: &Path, inos: &[Ino], size: u64, figures: &mut Figures) -> Result<(), String> {
     let caller = Caller::root();
     forget(image)?;

@@ -291,7 +291,7 @@ pub(crate) fn command() -> OsString {
     std::env::var_os(COMMAND).unwrap_or_else(|| "steadfast".into())
 }
 
-/// For a shell.
+/// Quotes a word for a shell.
 fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -107,13 +107,13 @@ pub struct Violation {
 pub struct Report {
     /// Crash images checked, each recovered, compared and checked by fsck.
     pub images: u64,
-    /// Those of them that are of pairs of operations.
+    /// Images of pairs of operations among them.
     pub pair_images: u64,
-    /// Those that are of triples.
+    /// Images of triples.
     pub triple_images: u64,
-    /// Those that are of streams side by side.
+    /// Images of streams side by side.
     pub stream_images: u64,
-    /// Those that are of large overwrites.
+    /// Images of large overwrites.
     pub overwrite_images: u64,
     /// Images of cut recoveries, each recovered again.
     pub recoveries: u64,

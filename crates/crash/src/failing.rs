@@ -41,7 +41,7 @@ struct Failure {
     sticky: bool,
 }
 
-/// After a failed write or flush.
+/// After a failed write or flush, nothing may change.
 fn must_stand_still(fs: &Fs, sim: &SimDevice, step: &Step) -> Result<(), String> {
     let root = &Caller::root();
     let node = NewNode {

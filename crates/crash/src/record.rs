@@ -142,7 +142,7 @@ impl Mutation {
         Mutation::TruncateKeeps,
     ];
 
-    /// Those of a kernel that keeps writes; only `relaxed` lets it.
+    /// Mutations of a kernel that keeps writes; only `relaxed` lets it.
     const OF_PAGE_CACHE: [Mutation; 7] = [
         Mutation::CloseKeeps,
         Mutation::CloseLate,

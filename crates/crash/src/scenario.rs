@@ -28,7 +28,7 @@ pub(crate) const SYNCS: [Syncs; 4] = [Syncs::Never, Syncs::Fsync, Syncs::Fdatasy
 pub struct Scenario {
     /// Description in words.
     pub name: String,
-    /// Made durable before the exploration begins.
+    /// Operations made durable before the exploration begins.
     pub setup: Vec<Op>,
     /// Steps that are cut.
     pub steps: Vec<Step>,

@@ -203,7 +203,7 @@ impl Settings {
         Ok(())
     }
 
-    /// They, as `set` takes them, for another process.
+    /// The settings, as `set` takes them, for another process.
     #[must_use]
     pub fn words(&self) -> Vec<std::ffi::OsString> {
         let mut words: Vec<std::ffi::OsString> = Vec::new();

@@ -47,7 +47,7 @@ pub struct StoreSettings {
     pub flush_cache: bool,
     /// Maximum lag of the store behind the cache.
     pub lag: Option<Duration>,
-    /// And by how many bytes.
+    /// Maximum lag of the store, in bytes.
     pub lag_bytes: Option<u64>,
     /// Bytes of a cache file that is made.
     pub cache_size: Option<u64>,

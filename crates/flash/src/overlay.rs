@@ -16,7 +16,7 @@ pub struct Overlay<S> {
 }
 
 impl<S: Store> Overlay<S> {
-    /// Over a store of this geometry, as it is.
+    /// An overlay of a store of this geometry, without changes.
     #[must_use]
     pub fn new(below: S, geometry: &Geometry) -> Overlay<S> {
         Overlay {

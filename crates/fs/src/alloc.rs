@@ -26,7 +26,7 @@ use steadfast_vfs::{Errno, Error, Result};
 const WORDS: usize = (GROUP_BLOCKS / 64) as usize;
 /// Groups that are counted at a time.
 const COUNTED_AT_ONCE: usize = 256;
-/// In place of a number: the group is not counted.
+/// Instead of a number: the group is not counted.
 const UNKNOWN: u32 = u32::MAX;
 /// Most blocks kept for operations that free space.
 const EMERGENCY_MAX: u64 = 64;
@@ -76,7 +76,7 @@ struct State {
     available: u64,
     /// Promised to delayed pages.
     reserved: u64,
-    /// Kept for operations that free space.
+    /// Blocks kept for operations that free space.
     emergency: u64,
     /// Freed, not yet released.
     quarantined: u64,
@@ -103,9 +103,9 @@ struct Group {
 
 /// Place in a group from which a trim looks for available runs.
 pub(crate) struct TrimLook {
-    /// From this block of the group on.
+    /// First block in the group.
     pub(crate) from: usize,
-    /// To before this one.
+    /// Block after the last one.
     pub(crate) to: usize,
     /// Shorter runs are passed over.
     pub(crate) min: u64,
@@ -486,7 +486,7 @@ impl Allocator {
         self.lock().quarantined += count;
     }
 
-    /// These runs left the quarantine.
+    /// Makes runs available that left the quarantine.
     pub(crate) fn released(&self, runs: &[(BlockNo, u64)]) {
         let mut state = self.lock();
         for &(at, count) in runs {

@@ -109,7 +109,7 @@ pub enum Outcome {
 pub struct Usage {
     /// Blocks for files and metadata.
     pub blocks: u64,
-    /// Those of them that are in use.
+    /// Blocks in use.
     pub used: u64,
     /// Regular files.
     pub files: u64,
@@ -445,7 +445,7 @@ impl Superblocks {
         })
     }
 
-    /// Has the superblock name these features, too.
+    /// Adds these features to the superblock.
     fn name_features(&mut self, incompat: u32, read_only: u32) {
         self.volume.features_incompat |= incompat;
         self.volume.features_ro |= read_only;

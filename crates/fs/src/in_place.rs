@@ -146,7 +146,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// Overwrites that need not wait any more: written, or the file goes away.
+    /// Forgets overwrites that need not wait any more: written, or the file goes away.
     pub(crate) fn forget_places(&self, ino: Ino, pages: &mut Pages) {
         if !pages.places.is_empty() {
             pages.places.clear();

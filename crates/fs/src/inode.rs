@@ -382,7 +382,7 @@ impl Inode {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until this is dropped, no other append goes to the file.
+    /// Until the guard is dropped, no other append goes to the file.
     pub(crate) fn append_alone(&self) -> MutexGuard<'_, ()> {
         self.appends.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -397,7 +397,7 @@ impl Inode {
         self.opens.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It has no names; the caller holds the lock.
+    /// Notes that the inode has no names; the caller holds the lock.
     pub(crate) fn note_nameless(&self) {
         self.nameless.store(true, Ordering::Release);
     }
@@ -412,7 +412,7 @@ impl Inode {
         self.nameless.store(false, Ordering::Release);
     }
 
-    /// One less; returns whether it is not open any more.
+    /// Counts one open less; returns whether the inode is not open any more.
     pub(crate) fn closed(&self) -> bool {
         // A release without an open is the front end's mistake and must not wrap around.
         let before = self

@@ -40,7 +40,7 @@ pub(crate) struct Mounted {
     /// Held by renames that move a directory to another parent: the shape of the tree
     /// above any directory stands still.
     pub(crate) moves: Mutex<()>,
-    /// Held by a trim: one at a time.
+    /// Lock of trims: one at a time.
     pub(crate) trims: Mutex<()>,
     pub(crate) unmounted: AtomicBool,
     /// No call is answered any more.

@@ -103,7 +103,7 @@ pub struct Faults {
     pub one_stream: bool,
     /// A sync of one stream commits them all.
     pub commit_all: bool,
-    /// Those of the journal.
+    /// Faults of the journal.
     pub journal: steadfast_journal::Faults,
 }
 }

@@ -187,7 +187,7 @@ pub(crate) fn list(fs: &Mounted, reader: &mut impl Reader) -> Result<Vec<Ino>> {
     }
 }
 
-/// At mount: finishes the removals and truncations of the last mount.
+/// Finishes, at mount, the removals and truncations of the last mount.
 ///
 /// # Errors
 /// EIO, EUCLEAN in the orphan directory itself. An orphan that is damaged stays, with a warning.

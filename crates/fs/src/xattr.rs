@@ -117,7 +117,7 @@ impl Xattrs {
         Ok(rest)
     }
 
-    /// As they lie in an inode, unless they do not fit there.
+    /// The encoding in an inode, unless it does not fit there.
     pub(crate) fn encode_inline(&self) -> Option<Inline> {
         let mut area = [0; INLINE_XATTR_BYTES];
         let mut rest = &mut area[..];
@@ -135,7 +135,7 @@ impl Xattrs {
         Some(area)
     }
 
-    /// As they lie in a block, without its seal.
+    /// The encoding in a block, without its seal.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let header = XattrHeader {
             magic: XATTR_MAGIC.into(),

@@ -48,7 +48,7 @@ pub struct Baseline<S: Store> {
     reverse: Entries,
     blocks: Blocks<Emulated<S>>,
     policy: Tuned,
-    /// For the host, and for moved sectors.
+    /// Open blocks for the host, and for moved sectors.
     open: [Vec<Open>; 2],
     widths: [usize; 2],
     turns: [usize; 2],

@@ -25,7 +25,7 @@ pub struct Load {
     pub geometry: Geometry,
     /// Sectors of the disk.
     pub sectors: u64,
-    /// Those of them that are in use.
+    /// Sectors in use.
     pub live: u64,
     /// Four writes of five go to a fifth of them.
     pub hot: bool,
@@ -42,7 +42,7 @@ pub struct Load {
 /// Result, in virtual time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
-    /// From the first write until the last flush returned.
+    /// Time from the first write until the last flush returned.
     pub nanoseconds: u64,
     /// Flushes.
     pub flushes: u64,

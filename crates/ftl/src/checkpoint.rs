@@ -24,7 +24,7 @@ use crate::tag::{self, Tag};
 
 /// Version of everything in flash.
 pub(crate) const VERSION: u64 = 2;
-/// In a root, instead of the version: there is no disk yet, or no more.
+/// Value in a root instead of the version: there is no disk yet, or no more.
 pub(crate) const VACANT: u64 = 0;
 /// Roots are sealed with this number: a reader of one does not know the volume's yet.
 pub(crate) const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;

@@ -157,7 +157,7 @@ pub fn geometry_for(
 pub struct Disk<S: Store> {
     /// `None` only when a rollback failed.
     layer: Mutex<Option<Box<Layer<S>>>>,
-    /// Told after each flush.
+    /// Notified after each flush.
     flushed: Condvar,
     blocks: u64,
     epoch_blocks: u64,
@@ -515,7 +515,7 @@ impl<S: Store + Send + 'static> Snapshot for Disk<S> {
         Disk::room(self)
     }
 
-    /// One epoch at a time: it is durable when this returns.
+    /// Closes one epoch at a time: it is durable when this returns.
     fn close_epoch(&self) -> steadfast_block::Result<Ticket> {
         self.flush().map(|()| Ticket::default())
     }

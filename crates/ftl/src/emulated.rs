@@ -30,7 +30,7 @@ pub struct Emulated<S> {
 }
 
 impl<S: Store> Emulated<S> {
-    /// Over this memory.
+    /// The platform on this memory.
     pub fn new(nand: Nand<S>) -> Emulated<S> {
         let g = *nand.geometry();
         Emulated {

@@ -78,7 +78,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// From one flush to the next, and from one checkpoint to the next.
+    /// Intervals from one flush to the next, and from one checkpoint to the next.
     #[must_use]
     pub fn intervals(&self) -> Intervals {
         Intervals {
@@ -99,7 +99,7 @@ pub struct Stats {
     pub flushes: u64,
     /// Data pages programmed, trims included.
     pub data_pages: u64,
-    /// Those of them that record trims.
+    /// Data pages among them that record trims.
     pub trim_pages: u64,
     /// Lists of sectors at the end of data blocks.
     pub summary_pages: u64,

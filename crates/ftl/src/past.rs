@@ -89,7 +89,7 @@ struct Walk<P: Platform> {
 }
 
 impl<P: Platform> Walk<P> {
-    /// This block from this page on, unless it was noted before.
+    /// Notes this block from this page on, unless it was noted before.
     fn note(&mut self, count: u64, block: P::W, page: P::W) {
         let n = P::W::of;
         if block < n(count) && self.seen.get(block) == n(0) {

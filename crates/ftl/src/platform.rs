@@ -43,7 +43,7 @@ pub trait Table<W> {
 pub trait Queue<W>: Default {
     /// Number of entries.
     fn length(&self) -> W;
-    /// One of them, which is there.
+    /// An entry that exists.
     fn get(&self, at: W) -> W;
     /// Changes it.
     fn set(&mut self, at: W, value: W);

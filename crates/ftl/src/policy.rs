@@ -105,7 +105,7 @@ const LEVEL_EVERY: u64 = 16;
 const LEVEL_LAG: u64 = 12;
 
 impl Tuned {
-    /// For a memory of this many dies.
+    /// The policy for a memory of this many dies.
     #[must_use]
     pub fn new(dies: u64) -> Tuned {
         Tuned {

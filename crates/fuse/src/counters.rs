@@ -64,7 +64,7 @@ requests! {
 }
 
 impl RequestKind {
-    /// It changes content, names or attributes.
+    /// Whether the request changes content, names or attributes.
     pub(crate) fn changes(self) -> bool {
         use RequestKind::{
             Create, Fallocate, Ioctl, Link, Mkdir, Mknod, Open, Removexattr, Rename, Rmdir,

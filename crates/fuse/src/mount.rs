@@ -74,7 +74,7 @@ pub enum MountError {
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// In the words of the program that refused.
+        /// Reason, in the words of the program that refused.
         reason: String,
     },
     /// Requests were to come over io_uring, and cannot.

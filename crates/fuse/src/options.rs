@@ -41,7 +41,7 @@ pub struct MountOptions {
     /// `allow_other`, with which the kernel checks anyway: to check, it asks for the attributes of a directory
     /// after each change of it.
     pub acl: Option<bool>,
-    /// Not those of directories.
+    /// Access times of directories are not kept.
     pub no_dir_atime: bool,
     /// Every change of content and attributes is durable before its reply.
     pub sync: bool,
@@ -53,7 +53,7 @@ pub struct MountOptions {
     /// kernel does not pass on that set-id bits are to go where the server is said to clear them. So the kernel does it, which
     /// costs a request for `security.capability` before each write.
     pub upper_layer: bool,
-    /// May cover another mount.
+    /// Whether it may cover another mount.
     pub over: bool,
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
     /// for the medium, less one.

@@ -82,7 +82,7 @@ pub(crate) struct Policy {
     pub(crate) io_uring: AtomicBool,
     /// Reads are noted, and so the kernel must not answer them by itself.
     pub(crate) relatime: bool,
-    /// Not those of directories.
+    /// Access times of directories are not kept.
     pub(crate) no_dir_atime: bool,
     /// Every change of content and attributes is durable before its reply. The kernel sees to that itself
     /// after a write through its page cache.

@@ -31,7 +31,7 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) holds: u32,
     referenced: bool,
-    /// In the queue of candidates for eviction.
+    /// Whether it is in the queue of candidates for eviction.
     queued: bool,
 }
 

@@ -60,9 +60,9 @@ pub(crate) fn write_home(device: &dyn BlockDevice, images: &[HomeImage]) -> Resu
 /// Thread that requests a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Requester {
-    /// For no thread that waits: it may use the flushes of commits.
+    /// No thread waits: it may use the flushes of commits.
     Background,
-    /// For a caller that waits.
+    /// A caller waits.
     Caller,
     /// The committer, which must not lay the record that another one's proof may need.
     Committer,

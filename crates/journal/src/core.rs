@@ -195,14 +195,14 @@ pub(crate) struct SentBatch {
     pub(crate) epoch: ClosedEpoch,
 }
 
-/// One block as a batch leaves it.
+/// A block after a batch.
 pub(crate) struct PostImage {
     pub(crate) at: BlockNo,
     /// Transactions of the batch that touched it.
     pub(crate) holds: u32,
     /// `None`: revoked. The seal is placed when the image goes home.
     pub(crate) image: Option<Arc<Block>>,
-    /// Of a metadata block: the checksum that its record carries.
+    /// Checksum in the record, for a metadata block.
     pub(crate) checksum: u64,
 }
 
@@ -293,7 +293,7 @@ pub(crate) struct Core {
     merged_into: HashMap<TxnId, TxnId>,
     running: BTreeMap<StreamId, TxnId>,
     last_closed: BTreeMap<StreamId, TxnId>,
-    /// For each stream its operations that are not durable, oldest first.
+    /// Operations of each stream that are not durable, oldest first.
     marks: HashMap<StreamId, Vec<Mark>, FixedState>,
     /// Closed transactions in the order in which they closed.
     closed: VecDeque<TxnId>,
@@ -481,7 +481,7 @@ impl Core {
         self.flushed_upto
     }
 
-    /// These runs were written in place, outside of transactions.
+    /// Notes runs that were written in place, outside of transactions.
     pub(crate) fn written_in_place(&mut self, runs: &[Run]) {
         self.in_place_after = Some(self.next_flush);
         self.stats.in_place_blocks += runs.iter().map(|run| run.1).sum::<u64>();

@@ -97,7 +97,7 @@ pub enum Error {
     /// The region given does not fit the device or the format.
     #[error("bad journal region: {what}")]
     BadRegion {
-        /// Why.
+        /// Reason.
         what: String,
     },
 }

@@ -35,7 +35,7 @@ pub fn in_memory(run: impl FnOnce()) -> bool {
     matches!(MODE.get(), Mode::InMemory { refused: false })
 }
 
-/// Before a thread waits for the device.
+/// Fails in this mode; called before a thread waits for the device.
 pub(crate) fn may_wait() -> Result<()> {
     match MODE.get() {
         Mode::Free => Ok(()),

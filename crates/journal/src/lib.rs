@@ -141,7 +141,7 @@ pub const BLOCK_CREDIT: u64 = 64;
 /// Without a log, one operation may use this part of the epoch, and a running transaction closes at it (its
 /// reciprocal): credits are only bounds, so a running transaction counts its blocks.
 pub const EPOCH_SHARE: u64 = 2;
-/// One operation may use this part of the log (its reciprocal).
+/// Part of the log that one operation may use (its reciprocal).
 pub const OP_LOG_SHARE: u64 = 8;
 /// A running transaction closes at this part of the log (its reciprocal).
 pub const TXN_LOG_SHARE: u64 = 4;
@@ -224,7 +224,7 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// Those of an operation that brings no data: this many bytes in the log.
+    /// Credits of an operation that brings no data: this many bytes in the log.
     #[must_use]
     pub const fn log(log_bytes: u64) -> Credits {
         Credits {
@@ -287,7 +287,7 @@ pub struct Config {
     /// Age of a stream's first uncommitted operation at which the workers commit the stream, if it has no interval of
     /// its own.
     pub commit_interval: Duration,
-    /// By which time that is.
+    /// Clock of the commit interval.
     pub clock: Clock,
     /// All operations are of one stream, whatever they say: they relate to nothing.
     pub one_stream: bool,

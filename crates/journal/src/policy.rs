@@ -43,7 +43,7 @@ pub(crate) struct LogUse {
     pub(crate) blocks: u64,
     /// Blocks that no record occupies.
     pub(crate) free: u64,
-    /// Of these, blocks reserved for admitted operations.
+    /// Blocks of these that are reserved for admitted operations.
     pub(crate) reserved: u64,
 }
 

@@ -20,7 +20,7 @@ pub trait Store: Debug + Send + Sync {
 /// Place of a write's bytes.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// There.
+    /// The store that has them.
     pub store: Arc<dyn Store>,
     /// The position of the first byte.
     pub offset: u64,

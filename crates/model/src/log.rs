@@ -206,7 +206,7 @@ impl Change {
 pub struct Operation {
     /// Its stream.
     pub stream: u32,
-    /// In this order.
+    /// Its changes, in this order.
     pub changes: Vec<Change>,
     /// Objects that relate it to others, beyond bytes.
     pub objects: Vec<(u64, Access)>,

@@ -57,7 +57,7 @@ impl fmt::Display for Report {
 /// The ordinary stores to a line that are not fenced.
 #[derive(Default)]
 struct Line {
-    /// Not written back.
+    /// Stores that are not written back.
     dirty: Vec<usize>,
     /// Written back, by which thread.
     written_back: Vec<(usize, u32)>,

@@ -287,7 +287,7 @@ pub fn slots_of(name_len: usize) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PageState {
-    /// Not part of it.
+    /// The page is no part of an inode.
     Free = 0,
     /// Allocated, reads as zeros.
     Unwritten = 1,
@@ -457,7 +457,7 @@ pub struct Pointer {
     pub from: Place,
     /// That slot's tag at the time.
     pub tag: u64,
-    /// In an exchange: the number of the inode that the other slot is to name.
+    /// Number of the inode that the other slot is to name, in an exchange.
     pub exchange: Option<u32>,
 }
 

@@ -177,7 +177,7 @@ pub fn acl_of(records: &[u8], name: &[u8]) -> std::result::Result<Option<Acl>, B
 }
 
 impl Attributes {
-    /// From their records.
+    /// Decodes the attributes from their records.
     ///
     /// # Errors
     /// What is wrong with them.

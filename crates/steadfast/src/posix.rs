@@ -81,7 +81,7 @@ pub enum ReplaceError {
         path: PathBuf,
         /// Step that failed.
         step: Step,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
     /// It is a directory, a device, a pipe.
@@ -106,7 +106,7 @@ pub enum ReplaceError {
     NotDurable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
 }
@@ -185,7 +185,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// The files of one replacement.
 #[derive(Debug)]
 struct Files {
-    /// As the links to it resolve; for messages and for attributes.
+    /// Path with all links resolved; for messages and for attributes.
     path: PathBuf,
     dir: OwnedFd,
     name: OsString,
@@ -197,7 +197,7 @@ struct Files {
 #[derive(Debug)]
 struct Temporary {
     file: File,
-    /// None while it has none.
+    /// None if it has no name.
     name: Option<OsString>,
 }
 

@@ -36,7 +36,7 @@ pub enum Error {
     Process {
         /// The number that was given.
         pid: u32,
-        /// Why.
+        /// Reason.
         why: &'static str,
     },
     /// The caller may not do this.

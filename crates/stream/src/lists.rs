@@ -60,7 +60,7 @@ pub struct Stats {
     pub commits: u64,
     /// Bytes that reached the device in its commits: its own.
     pub own_bytes: u64,
-    /// And those of others, which it had to take along.
+    /// Bytes of other streams, which it had to take along.
     pub carried_bytes: u64,
     /// Operations that are not durable yet.
     pub uncommitted: u64,
@@ -82,7 +82,7 @@ pub struct Partner {
 pub struct Merge {
     /// The one whose operation joined them, and the other.
     pub streams: [Partner; 2],
-    /// Why, such as `file` or `index block`.
+    /// Cause, such as `file` or `index block`.
     pub cause: String,
     /// The file or directory concerned.
     pub inode: Option<u64>,

@@ -177,7 +177,7 @@ impl Default for Message {
 /// Reason why bytes are no message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// There are fewer than [`MESSAGE_BYTES`].
+    /// There are fewer bytes than [`MESSAGE_BYTES`].
     Short,
     /// A scope or flag that this version does not know, or bytes that must be zero.
     Unknown,

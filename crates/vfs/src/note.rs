@@ -55,7 +55,7 @@ impl Note {
         state.operations
     }
 
-    /// For file systems: what to keep with an operation that becomes durable.
+    /// For file systems: the content to keep with an operation that becomes durable.
     #[must_use]
     pub fn of(&self, operation: u32) -> Option<Vec<u8>> {
         let state = self.state();

@@ -22,7 +22,7 @@ type Hook = Box<dyn Fn() + Send + Sync>;
 /// See the module's header.
 pub struct Replica {
     root: Ino,
-    /// None: stopped.
+    /// The served state. None: stopped.
     served: RwLock<Option<Arc<dyn FileSystem>>>,
     /// The inodes that are held open.
     open: Mutex<HashMap<Ino, Opened>>,

@@ -40,7 +40,7 @@ pub struct StreamStats {
     pub commits: u64,
     /// Bytes that reached the device in the stream's commits: its own.
     pub own_bytes: u64,
-    /// And those of others, which it had to take along.
+    /// Bytes of other streams, which it had to take along.
     pub carried_bytes: u64,
     /// Times that it waited for another stream, with each of them.
     pub waited_for: Vec<(Stream, u64)>,
@@ -53,7 +53,7 @@ pub struct StreamStats {
 pub struct StreamMerge {
     /// The one whose operation joined them, and the other.
     pub streams: [Stream; 2],
-    /// Why.
+    /// Cause.
     pub cause: MergeCause,
     /// The file or directory concerned, where there is one.
     pub inode: Option<Ino>,

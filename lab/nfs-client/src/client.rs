@@ -16,7 +16,7 @@ use crate::wire::{MOUNT, NFS, PORTMAP, Program};
 /// An export, mounted.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Of its NFS program.
+    /// Address of its NFS program.
     pub target: Target,
     /// Its handle.
     pub root: nfs_fh3,

@@ -24,7 +24,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// Address of a server, and identity of the caller.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Of the program that is asked.
+    /// Address of the program.
     pub address: SocketAddr,
     /// The user.
     pub uid: u32,
@@ -66,7 +66,7 @@ pub struct Reply {
 pub struct Connection {
     target: Target,
     program: Program,
-    /// None: lost.
+    /// The connection. None: lost.
     stream: Option<BufReader<TcpStream>>,
     /// The port that later connections come from, too.
     port: Option<u16>,

@@ -47,7 +47,7 @@ pub struct Trouble {
     pub resets: bool,
     /// A GET takes some seconds, though the next one would not.
     pub slow: u64,
-    /// So many times as long as usual takes every request; 0 is once.
+    /// Factor on the time of every request; 0 is 1.
     pub drag: u64,
     /// More requests at a time than this are answered by 503; 0: no bound.
     pub in_flight_most: u64,
@@ -56,7 +56,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Some of everything.
+    /// Trouble of every kind.
     #[must_use]
     pub fn plenty() -> Trouble {
         Trouble {
@@ -156,7 +156,7 @@ struct Fate {
 }
 
 const SECOND: u64 = 1_000_000;
-/// After this, a connection is reset on which no answer came.
+/// Time after which a connection without an answer is reset.
 const RESET_US: u64 = SECOND / 2;
 
 impl SimStore {

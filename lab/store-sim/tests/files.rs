@@ -48,7 +48,7 @@ fn look_for(fs: &Fs, files: &[(String, usize)]) -> Option<String> {
     })
 }
 
-/// One ownership: what is wrong, if anything.
+/// One ownership: returns a fault, if any.
 fn live(
     store: &SimStore,
     random: &mut Random,

@@ -97,7 +97,7 @@ impl Place {
         place
     }
 
-    /// So many readers read so often each, in some trouble.
+    /// `readers` readers do `reads` reads each, in some trouble.
     fn read(&self, readers: u64, reads: u64, trouble: Trouble) -> Met {
         self.store.set_trouble(trouble);
         let (before, refused) = (self.store.requests(), self.store.refused());

@@ -20,7 +20,7 @@ pub type Pages = BTreeMap<(u64, u8, u64), (usize, PageState)>;
 #[derive(Clone, Debug, Default)]
 pub struct View {
     pub tree: Tree,
-    /// By directory's number and name.
+    /// Slots by directory's number and name.
     pub slots: BTreeMap<(u64, u64), Slot>,
     pub free_slots: BTreeMap<u64, Vec<Slot>>,
     pub pages: Pages,

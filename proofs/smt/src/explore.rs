@@ -22,7 +22,7 @@ struct Decision {
     taken: bool,
     /// The other way is possible, too.
     free: bool,
-    /// And still to be tried.
+    /// The other way is still to be tried.
     left: bool,
 }
 
@@ -41,7 +41,7 @@ struct Run {
     supposed: bool,
     /// Places on this path that must be on a path that is possible: whether they were, by place.
     here: BTreeSet<String>,
-    /// Of the obligation.
+    /// Places of the obligation that must be possible.
     possible_at: BTreeMap<String, bool>,
     held: u32,
     failed: Vec<String>,

@@ -20,7 +20,7 @@ const READ_BACK_EVERY: u64 = 64;
 /// Calls of one round of the metadata loop.
 const METADATA_CALLS: u64 = 7;
 
-/// Of the names that are made here.
+/// Prefixes of the names that are made here.
 const PREFIXES: [&str; 3] = ["small-", "meta-", "moved-"];
 
 struct State {

@@ -20,7 +20,7 @@ pub enum Engine {
     Caller,
     /// By this number of threads that belong to the device: at least 1, at most 64.
     Threads(usize),
-    /// By io_uring.
+    /// With io_uring.
     Uring,
     /// The fastest: io_uring with direct access; the caller's thread with the page
     /// cache, which takes one write to a file at a time and copies faster than it can be asked.

@@ -24,7 +24,7 @@ pub(super) type MakeRing = fn() -> io::Result<Ring>;
 pub(super) struct Rings {
     make: MakeRing,
     state: Mutex<State>,
-    /// Told of every ring that comes back.
+    /// Notified of every ring that comes back.
     returned: Condvar,
 }
 

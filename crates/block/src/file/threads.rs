@@ -35,7 +35,7 @@ pub(super) struct Pool {
 struct Shared {
     fd: Arc<LockedFd>,
     queue: Mutex<Queue>,
-    /// Told of every new job and of the end.
+    /// Notified of every new job and of the end.
     arrived: Condvar,
 }
 

@@ -41,7 +41,7 @@ pub struct VolumeInfo {
     pub map: VolumeMap,
     /// Blocks for files and metadata.
     pub data_blocks: u64,
-    /// Those of them that are free.
+    /// Free ones among them.
     pub free_blocks: u64,
     /// Blocks that hold inodes.
     pub inode_blocks: u64,

@@ -34,7 +34,7 @@ pub enum BlockPlace {
     InodeBitmap(u64),
     /// Metadata or data in a group, or free.
     Contents(u64),
-    /// Behind the volume.
+    /// After the end of the volume.
     Beyond,
 }
 

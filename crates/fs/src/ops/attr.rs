@@ -19,9 +19,9 @@ use steadfast_vfs::{Attr, Caller, Errno, Ino, Result, SetAttr, SetTime, Time};
 
 /// Changes of attributes for which log bytes are reserved, besides the inode.
 struct Granted {
-    /// For blocks past the new end.
+    /// Log bytes for blocks past the new end.
     free_bytes: u64,
-    /// For an ACL that follows the mode.
+    /// Log bytes for an ACL that follows the mode.
     has_acl: bool,
 }
 

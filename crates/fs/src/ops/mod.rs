@@ -31,9 +31,9 @@ pub(crate) struct Node {
     pub(crate) ino: Ino,
     /// Place of the inode.
     pub(crate) place: Place,
-    /// As it is.
+    /// The inode as it is.
     pub(crate) old: DiskInode,
-    /// As it will be.
+    /// The inode as it will be.
     pub(crate) new: DiskInode,
 }
 

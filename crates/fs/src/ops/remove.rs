@@ -39,7 +39,7 @@ pub(super) struct Farewell {
 /// The work that remains after the operation is committed and its locks are dropped.
 #[must_use]
 pub(super) struct After {
-    /// This orphan is to be freed.
+    /// Orphan to free afterwards.
     finish: Option<Ino>,
 }
 

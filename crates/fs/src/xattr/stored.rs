@@ -39,7 +39,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Of an inode. Reads one block if the inode has any.
+    /// The attributes of an inode. Reads one block if the inode has any.
     ///
     /// # Errors
     /// EUCLEAN, EIO.
@@ -134,7 +134,7 @@ pub(crate) struct Stored {
 /// Layout of a set of attributes. Made by [`Stored::change`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// In the inode; all zero if there are blocks.
+    /// Bytes in the inode; all zero if there are blocks.
     pub(crate) area: [u8; INLINE_XATTR_BYTES],
     /// The blocks with records, and the bytes to write there.
     blocks: Vec<(Option<BlockNo>, Option<Vec<u8>>)>,

@@ -15,7 +15,7 @@ use steadfast_vfs::{FileSystem, Time};
 struct Setting {
     contract: Contract,
     log_blocks: Option<u64>,
-    /// As little memory and as few delayed pages as possible.
+    /// Use as little memory and as few delayed pages as possible.
     tight: bool,
     background: bool,
 }

@@ -75,7 +75,7 @@ impl std::fmt::Display for Script {
 }
 
 impl Script {
-    /// From lines such as `create mknod /d/n file 644 0; unlink /d/n`.
+    /// Parses lines such as `create mknod /d/n file 644 0; unlink /d/n`.
     fn parse(line: &str) -> Script {
         let (class, acts) = line.trim().split_once(' ').unwrap();
         let act = |text: &str| match text.strip_prefix("read ") {

@@ -94,7 +94,7 @@ pub(crate) struct Changed {
     pub(crate) files: BTreeSet<(Ino, u64)>,
     /// Directories.
     pub(crate) dirs: BTreeSet<(Ino, u64)>,
-    /// Those of them whose blocks are not the same.
+    /// Directories among them whose blocks are not the same.
     pub(crate) rebuilt: BTreeSet<(Ino, u64)>,
 }
 

@@ -184,7 +184,7 @@ impl Resolver {
         }
     }
 
-    /// After something has left a stream, or come into one.
+    /// Cleans up after a member has left a stream, or joined one.
     fn release(&self, tables: &mut Tables, volume: &dyn Streams, old: Member) {
         if let Some(number) = old.map(|named| named.number.0) {
             let forget = |stream| volume.forget(stream);

@@ -128,7 +128,7 @@ impl Process {
         self.state().clear_at = Some(sets);
     }
 
-    /// It has ended: it belongs to nothing any more.
+    /// The process has ended: it belongs to nothing any more.
     fn end(&self) {
         *self.state() = State::default();
     }

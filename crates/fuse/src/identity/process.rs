@@ -105,7 +105,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// It runs with its own user's rights alone.
+    /// The user, if the process runs with its own user's rights alone.
     pub(crate) fn plain_user(&self) -> Option<u32> {
         let [real, effective, saved] = self.users;
         (real == effective && real == saved).then_some(real)

@@ -25,7 +25,7 @@ struct Known {
     process: Arc<Process>,
     /// Stream that it has set for itself.
     own: Option<Member>,
-    /// It was seen since the hand last passed.
+    /// Whether the thread was seen since the hand last passed.
     seen: bool,
 }
 

@@ -58,7 +58,7 @@ struct State {
 }
 
 impl State {
-    /// Has a parked thread read, if none reads: the one to wake.
+    /// Lets a parked thread read, if none reads: returns the one to wake.
     fn call_back(&mut self) -> Option<Thread> {
         let called = self.parked.pop_if(|_| self.reading == 0)?;
         self.reading += 1;
@@ -265,7 +265,7 @@ impl Readers {
         }
     }
 
-    /// Has every thread read from now on.
+    /// Lets every thread read from now on.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
         state.stopped = true;

@@ -43,7 +43,7 @@ pub(crate) struct Rule {
     begun: u64,
     /// The client of the last one; 0 if there is none.
     client: u32,
-    /// Until this many have begun, more than one client is there.
+    /// Number of begun requests until which more than one client is there.
     company_until: u64,
     /// Whether waits put threads to sleep for long, by their reason.
     votes: [u8; 2],

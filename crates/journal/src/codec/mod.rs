@@ -85,7 +85,7 @@ pub enum Refusal {
     Blank,
     /// Something else.
     Magic,
-    /// Of a format that this version does not know.
+    /// A format that this version does not know.
     Version(u32),
     /// Written for another volume.
     Volume,

@@ -267,7 +267,7 @@ pub(crate) struct Cursor<B: Bytes> {
 }
 
 impl<B: Bytes> Cursor<B> {
-    /// From `at` to the end of the bytes; nothing, if that is not inside them.
+    /// A cursor from `at` to the end of the bytes; empty, if that is not inside them.
     pub(crate) fn new(bytes: B, at: B::Word) -> Cursor<B> {
         let end = bytes.length();
         let at = if at > end { end } else { at };

@@ -173,7 +173,7 @@ impl Streams {
         }
     }
 
-    /// These operations of the stream are durable, with these bytes.
+    /// Counts these operations of the stream as durable, with these bytes.
     fn durable(&mut self, stream: StreamId, operations: u64, bytes: u64) {
         if let Some(record) = self.records.get_mut(&stream) {
             let before = record.counts.uncommitted;

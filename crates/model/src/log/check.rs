@@ -40,7 +40,7 @@ struct Search<'a> {
     log: &'a Log,
     found: &'a Image,
     bounds: &'a Bounds,
-    /// For each stream, the cells that are decided when it is chosen.
+    /// Cells that are decided when a stream is chosen, by stream.
     cells: Vec<Vec<&'a Cell>>,
     taken: Vec<u32>,
     window: Vec<u8>,

@@ -64,7 +64,7 @@ impl From<&str> for Target {
 /// Bytes to write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Data {
-    /// These.
+    /// These bytes.
     Bytes(Vec<u8>),
     /// This number of bytes that follow from a seed; none of them is zero, so that they can
     /// be distinguished from a hole.
@@ -158,9 +158,9 @@ pub enum Op {
     },
     /// Renames.
     Rename {
-        /// From here.
+        /// Old path.
         from: Path,
-        /// To here.
+        /// New path.
         to: Path,
         /// How.
         mode: RenameMode,

@@ -15,7 +15,7 @@ pub struct Prefix {
     pub stream: Stream,
     /// Number of its first operations that are there.
     pub ops: usize,
-    /// And a part of the next one.
+    /// Whether a part of the next one is there, too.
     pub partial: bool,
 }
 

@@ -38,7 +38,7 @@ pub struct RelaxedHistory {
     ops: Vec<(Step, Option<OpResult>)>,
     /// The state before each operation, and the present one.
     states: Vec<State>,
-    /// After each operation, the first state that a crash may still leave.
+    /// First state that a crash may still leave, after each operation.
     least: Vec<usize>,
 }
 

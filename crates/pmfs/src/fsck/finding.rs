@@ -294,7 +294,7 @@ impl Log {
     }
 }
 
-/// As `inode 7 generation 3`.
+/// An inode as `inode 7 generation 3`.
 pub(crate) struct Named(pub(crate) InodeRef);
 
 impl fmt::Display for Named {

@@ -79,7 +79,7 @@ impl Listed {
 /// The names of a directory.
 pub struct DirIndex {
     names: HashTable<Entry>,
-    /// By offset.
+    /// Pages by offset.
     pages: Vec<(u64, Page)>,
     /// The meaning of slots whose words are not right: nothing, or another inode.
     corrections: BTreeMap<Place, Option<InodeRef>>,

@@ -40,7 +40,7 @@ pub(crate) fn directories(pages: &[DirPage]) -> Vec<Directory> {
 pub(crate) struct Listing {
     pub(crate) number: u32,
     pub(crate) names: DirIndex,
-    /// Of each page, the slots that are used.
+    /// Used slots of each page.
     pub(crate) used: Vec<u64>,
     /// The inode of each name.
     pub(crate) targets: Vec<u32>,

@@ -120,7 +120,7 @@ impl Buckets {
 /// Content of a piece of the descriptor table.
 pub(crate) struct Pages {
     pub(crate) dir_pages: Vec<DirPage>,
-    /// In order.
+    /// Runs in order.
     pub(crate) runs: Vec<Run>,
     pub(crate) doubts: Vec<Doubt>,
     /// Pages that hold attributes of inodes that have none in pages.

@@ -65,9 +65,9 @@ impl<'a> Span<'a> {
 /// Bytes to keep, at the edges of a write, of the pages that it replaces.
 #[derive(Default)]
 struct Edges {
-    /// Before it.
+    /// Bytes before the write.
     head: Vec<u8>,
-    /// After it.
+    /// Bytes after the write.
     tail: Vec<u8>,
 }
 

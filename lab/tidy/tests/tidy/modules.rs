@@ -23,7 +23,7 @@ struct UsePath {
 
 #[derive(Default)]
 struct Source {
-    /// By the name that the line gives it.
+    /// Imports by the name that the line gives them.
     imports: BTreeMap<String, UsePath>,
     /// Those that are no re-exports.
     used: Vec<UsePath>,

@@ -129,7 +129,7 @@ pub struct Cell {
     /// Sectors' contents, for pages.
     pub slots: Memory,
     pub seal: Seal,
-    /// Told of a place and its new value, before it is set.
+    /// Notified of a place and its new value, before it is set.
     hook: Option<Hook>,
 }
 

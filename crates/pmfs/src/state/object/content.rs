@@ -16,9 +16,9 @@ use crate::state::{Error, Result};
 /// Bytes for pages.
 #[derive(Clone, Copy, Debug)]
 pub enum Bytes<'a> {
-    /// These.
+    /// These bytes.
     Data(&'a [u8]),
-    /// As many zeros.
+    /// This many zeros.
     Zeros(u64),
 }
 
@@ -82,7 +82,7 @@ impl<'i> Targets<'i> {
         }
     }
 
-    /// And the pages that it has.
+    /// Adds the pages that the inode has.
     #[must_use]
     #[inline]
     pub fn and_own(mut self, inode: &Inode<'i, Clean, Live>) -> Targets<'i> {

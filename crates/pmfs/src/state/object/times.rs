@@ -38,7 +38,7 @@ pub struct Touches<'m> {
 }
 
 impl<'m> Touches<'m> {
-    /// None yet.
+    /// A set without times.
     #[inline]
     pub fn new(m: &'m Medium) -> Touches<'m> {
         Touches {
