@@ -247,7 +247,7 @@ mod tests {
     use crate::record::Writer;
 
     #[test]
-    fn a_cut_keeps_what_was_flushed_and_some_of_the_rest() {
+    fn a_cut_keeps_flushed_writes_and_some_of_the_rest() {
         let dir = tempfile::tempdir().unwrap();
         let (record, backing) = (dir.path().join("record"), dir.path().join("backing"));
         std::fs::write(&backing, vec![0; 8 * SECTOR]).unwrap();

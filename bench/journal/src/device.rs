@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_segment_counts_and_the_journal_s_own_blocks_are_told_apart() {
+    fn every_segment_counts_and_the_journal_s_own_blocks_are_separate() {
         let device = Counting::new(Arc::new(MemDevice::new(20)), 10);
         let two = [1; 2 * BLOCK_SIZE];
         device

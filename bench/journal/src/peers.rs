@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_stores_keep_what_they_committed() {
+    fn both_stores_keep_committed_values() {
         let dir = std::env::temp_dir().join(format!("steadfast-stores-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let time = Duration::from_millis(20);

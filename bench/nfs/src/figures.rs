@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_read_behind_a_name_with_parentheses() {
+    fn processor_time_is_read_after_a_name_with_parentheses() {
         let stat = "7 (a) b) (c) S 1 7 7 0 -1 4194304 5 0 0 0 130 25 0 0 20 0 3 0 9 1 2";
         assert_eq!(stat_ticks(stat), Some(155));
         assert_eq!(stat_ticks("7 (a) S 1"), None);

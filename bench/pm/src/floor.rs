@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_loads_what_the_caller_brought_and_nothing_else() {
+    fn reading_loads_the_callers_range_and_nothing_else() {
         let (plan, buffer, recorded) = recorded();
         let reading = plan.reading();
         let mut read = vec![0; buffer.len()];

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_flush_and_a_flush_under_way_are_told_from_everything_else() {
+    fn the_last_flush_and_a_flush_under_way_are_distinguished_from_everything_else() {
         let begins = [FLUSH_BEGINS, 0, 0];
         let flushed = [FLUSHED, 0, 0];
         let history = [

@@ -306,7 +306,7 @@ fn requests_past_the_end_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn holes_are_told_from_data() {
+fn holes_are_distinguished_from_data() {
     let served = ServedDisk::new(Arc::new(format(EXACT)));
     assert_eq!(served.run(0, BYTES).unwrap(), (BYTES, true));
     served.write(4096 * 3 + 5, &[1; 4096]).unwrap();

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn corner_35_what_is_wrong_in_the_inode_is_told() {
+    fn corner_35_faults_in_the_inode_are_reported() {
         let wrong = |bytes: &[u8]| {
             let mut area = [0; INLINE_XATTR_BYTES];
             area[..bytes.len()].copy_from_slice(bytes);

@@ -271,7 +271,7 @@ mod tests {
 
     /// Against sets: equal, nested, chained and touching trims, between writes of the same few sectors.
     #[test]
-    fn an_epochs_ranges_are_disjoint_and_say_just_what_was_trimmed() {
+    fn an_epochs_ranges_are_disjoint_and_hold_exactly_the_trimmed_sectors() {
         let (mut disk, mut most) = (disk(120, 200), 0);
         let (epoch, sectors) = (disk.limits.epoch, disk.limits.sectors);
         for seed in 0..300 {

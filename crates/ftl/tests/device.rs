@@ -627,7 +627,7 @@ fn a_geometry_is_found_for_a_disk_and_not_a_block_too_large() {
 
 /// A clean shutdown spares the next mount the delta log, and commits nothing by that.
 #[test]
-fn a_graceful_end_checkpoints_what_was_flushed_and_nothing_else() {
+fn a_graceful_end_checkpoints_flushed_writes_and_nothing_else() {
     let checkpoints = |disk: &Disk<MemoryStore>| disk.stats().unwrap().checkpoints;
     let disk = disk(AT_ONCE);
     let made = checkpoints(&disk);

@@ -49,7 +49,7 @@ mod tests {
     use super::argument;
 
     #[test]
-    fn the_third_argument_is_found_behind_the_command() {
+    fn the_third_argument_is_found_after_the_command() {
         let call = "16 0x3 0x8004587d 0x7ffc12345678 0x0 0x1 0x0 0x7ffc0 0x7f000\n";
         assert_eq!(argument(call, 0x8004_587d), Some(0x7ffc_1234_5678));
         let signed = "16 0x3 0xffffffff8004587d 0x10 0x0 0x1 0x0 0x7ffc0 0x7f000\n";

@@ -86,7 +86,7 @@ fn mounted(change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
 }
 
 #[test]
-fn the_kernel_goes_by_the_list_as_it_is_now() {
+fn the_kernel_uses_the_current_list() {
     let Some(m) = mounted(|_| {}) else { return };
     let f = m.join("f");
     fs::write(&f, b"secret").unwrap();

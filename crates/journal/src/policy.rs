@@ -217,7 +217,7 @@ mod tests {
     };
 
     #[test]
-    fn the_log_admits_what_fits_beside_what_is_reserved_and_keeps_spare_blocks() {
+    fn the_log_admits_operations_that_fit_beside_reservations_and_keeps_spare_blocks() {
         assert!(LOG.admits(1000 - 100 - SPARE_BLOCKS));
         assert!(!LOG.admits(1000 - 100 - SPARE_BLOCKS + 1));
     }

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_decodes_to_what_was_written() {
+    fn a_record_decodes_to_the_written_entries() {
         let (id, buf) = sample();
         let record = decode_record(&id, buf.as_bytes(), homes(100))
             .unwrap()
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_header_decodes_to_what_was_written() {
+    fn a_tail_header_decodes_to_the_written_fields() {
         let id = Identity::new([3; 16]);
         let header = TailHeader {
             generation: 4,

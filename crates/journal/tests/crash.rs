@@ -598,7 +598,7 @@ mutation!(
 
 /// Three streams fill most of the log after a checkpoint and are committed as one record,
 /// which wraps into the space that the checkpoint freed.
-fn wrap_behind_a_checkpoint(faults: Faults) -> std::result::Result<u64, String> {
+fn wrap_after_a_checkpoint(faults: Faults) -> std::result::Result<u64, String> {
     let blocks = BLOCKS + 70;
     let sim = SimDevice::new(blocks);
     Journal::format(&sim, &REGION, &VOLUME).unwrap();
@@ -657,13 +657,13 @@ fn wrap_behind_a_checkpoint(faults: Faults) -> std::result::Result<u64, String> 
 }
 
 #[test]
-fn corner_53_log_space_is_reused_only_behind_a_durable_tail() {
-    wrap_behind_a_checkpoint(Faults::default()).unwrap_or_else(|e| panic!("{e}"));
+fn corner_53_log_space_is_reused_only_after_a_durable_tail() {
+    wrap_after_a_checkpoint(Faults::default()).unwrap_or_else(|e| panic!("{e}"));
     let broken = Faults {
         trim_early: true,
         ..Faults::default()
     };
-    let story = wrap_behind_a_checkpoint(broken).expect_err("the exploration misses trim_early");
+    let story = wrap_after_a_checkpoint(broken).expect_err("the exploration misses trim_early");
     println!("{story}");
 }
 

@@ -266,7 +266,7 @@ fn corner_12_rot_before_a_valid_record_is_corruption_and_a_torn_record_is_the_en
 }
 
 #[test]
-fn recovery_that_goes_on_behind_a_bad_record_is_noticed() {
+fn recovery_that_goes_on_after_a_bad_record_is_noticed() {
     let rotten = flip(&logged(5), REGION.log.0 + 2, 120);
     let mut config = Config::new(REGION, VOLUME).without_workers();
     config.faults.replay_past_bad = true;

@@ -106,7 +106,7 @@ fn each_input(runs: u64, body: &mut dyn FnMut(&[u8])) {
 }
 
 #[test]
-fn any_bytes_are_decoded_or_refused_and_what_is_encoded_is_decoded() {
+fn any_bytes_are_decoded_or_refused_and_encoded_ones_are_decoded() {
     each_input(20_000, &mut fuzz::tail_header);
     each_input(20_000, &mut fuzz::record);
 }
@@ -490,7 +490,7 @@ fn reading_only_survives_every_failed_read_and_writes_nothing() {
 }
 
 #[test]
-fn a_dump_shows_what_cannot_be_read_and_goes_on() {
+fn a_dump_shows_unreadable_parts_and_goes_on() {
     let image = logged(9);
     let (mut headers, mut covered, mut ends) = (0, 0, 0);
     let mut reads = 0;
@@ -528,7 +528,7 @@ fn a_dump_shows_what_cannot_be_read_and_goes_on() {
 }
 
 #[test]
-fn a_dump_shows_every_record_what_it_covers_and_where_the_log_ends() {
+fn a_dump_shows_every_record_its_covered_blocks_and_the_end_of_the_log() {
     let mut bytes = logged(9);
     // The last value's block never reached the disk; value 5's was overwritten once it was proved.
     block_mut(&mut bytes, DATA + 9).fill(0);

@@ -107,7 +107,7 @@ fn credits_that_suffice_are_enough_to_the_last_byte() {
 
 /// Freeing costs where the log has patches of the blocks.
 #[test]
-fn frees_are_charged_for_what_the_log_has_of_their_blocks() {
+fn frees_are_charged_for_their_blocks_in_the_log() {
     let (_device, journal) = fresh();
     for at in DATA..DATA + 4 {
         put(&journal, at, 1);

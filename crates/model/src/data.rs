@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn corner_26_what_a_shrink_cut_off_never_comes_back() {
+    fn corner_26_bytes_cut_off_by_a_shrink_never_come_back() {
         let mut file = FileData::new();
         file.write(0, &[1; 5000]);
         file.resize(100);

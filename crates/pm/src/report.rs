@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_may_write_back_what_another_has_not_fenced() {
+    fn a_thread_may_write_back_unfenced_stores_of_another() {
         let of = |last| report(&[(store(0), 1), (line(0), 1), (line(0), 2), (FENCE, last)]);
         assert_eq!(of(2), Report::default());
         assert_eq!(of(1), Report::default());

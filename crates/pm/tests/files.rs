@@ -113,7 +113,7 @@ fn a_file_larger_than_its_file_system_is_refused_and_not_left() {
 }
 
 #[test]
-fn the_second_opener_is_told_that_the_region_is_in_use() {
+fn the_second_open_fails_because_the_region_is_in_use() {
     let dir = tmpfs();
     let (path, region) = created(&dir);
     for options in [OpenOptions::default(), read_only()] {

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_volume_is_told_about() {
+    fn a_new_volume_is_described() {
         let info = info(region(), 1, &mut |_, _| {}).unwrap();
         assert_eq!(info.kinds, BTreeMap::from([(FileKind::Directory, 1)]));
         assert_eq!(info.free_pages, info.data_pages);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_are_none_are_not_told_about() {
+    fn free_objects_are_not_described() {
         let inspector = Inspector::open(region()).unwrap();
         let inodes = inspector.geometry().inodes();
         assert!(inspector.inode(0).is_none() && inspector.inode(inodes + 1).is_none());

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn corner_35_what_is_wrong_is_told() {
+    fn corner_35_faults_are_reported() {
         let wrong = |records: &[u8]| Attributes::decode(records).unwrap_err();
         assert_eq!(wrong(&[0]), BadAttributes::Code);
         assert_eq!(wrong(&[7, 0, 0]), BadAttributes::Code);

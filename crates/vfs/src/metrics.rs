@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_stands_together_with_its_help_and_type() {
+    fn a_family_is_together_with_its_help_and_type() {
         let mut metrics = Metrics::default();
         for (volume, sum) in [("a \"b\"\\", 1), ("c\nd", 2)] {
             let space = crate::StatFs {

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn root_executes_only_what_somebody_may_execute() {
+    fn root_executes_only_files_with_an_execute_bit() {
         let may = |inode: &Subject, mask| access(&caller(0, 0, &[]), inode, None, mask).is_ok();
         assert!(may(&file(0o600, 1, 1), READ | WRITE));
         assert!(!may(&file(0o600, 1, 1), EXEC));

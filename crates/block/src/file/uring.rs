@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn corner_18_entries_that_a_panic_left_behind_are_never_submitted() {
+    fn corner_18_entries_left_by_a_panic_are_never_submitted() {
         let Some(mut ring) = ring() else { return };
         let (mut from, mut to) = io::pipe().unwrap();
         let mut buf = [0; 4];

@@ -106,7 +106,7 @@ fn corner_01_a_freed_block_is_not_allocated_before_the_free_is_durable() {
 }
 
 #[test]
-fn corner_24_what_is_reserved_is_left_to_delayed_pages() {
+fn corner_24_reserved_blocks_are_left_to_delayed_pages() {
     let bare = bare(512);
     let alloc = &bare.store.alloc;
     let free = alloc.space().free;

@@ -106,7 +106,7 @@ fn a_failed_change_of_several_attributes_changes_none() {
 }
 
 #[test]
-fn times_follow_what_is_done() {
+fn times_follow_the_calls() {
     let v = Volume::new(16);
     let r = v.root();
     let d = v.dir(r, "d");

@@ -82,7 +82,7 @@ pub fn must(fs: &Fs, path: &str) -> Ino {
 }
 
 #[test]
-fn corner_20_an_fsync_leaves_what_other_streams_did_uncommitted() {
+fn corner_20_an_fsync_leaves_other_streams_uncommitted() {
     // In one directory, one directory block, one inode block.
     let result = survivors(
         |v| {
@@ -157,7 +157,7 @@ fn corner_22_the_counters_of_a_directory_are_right_whichever_stream_survives() {
 }
 
 #[test]
-fn corner_57_what_depends_on_another_stream_takes_it_along() {
+fn corner_57_a_dependent_change_takes_the_other_stream_along() {
     // Two links of one file.
     let result = survivors(
         |v| {

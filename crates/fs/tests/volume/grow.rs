@@ -314,7 +314,7 @@ fn refusal(bytes: &[u8]) -> Error {
 }
 
 #[test]
-fn corner_34_what_cannot_grow_is_refused_with_its_reason_and_left_alone() {
+fn corner_34_a_volume_that_cannot_grow_is_refused_with_the_reason_and_left_alone() {
     let good = small();
     // A device that shrank.
     let short = &good[..good.len() - 10 * BLOCK_SIZE];

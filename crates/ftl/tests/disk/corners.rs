@@ -587,7 +587,7 @@ fn a_victim_that_is_emptied_meanwhile_is_dropped() {
 }
 
 #[test]
-fn a_mount_reads_what_changed_and_not_the_disk() {
+fn a_mount_reads_the_changes_and_not_the_disk() {
     let mut reads = Vec::new();
     for blocks in [48, 480] {
         let large = Geometry {

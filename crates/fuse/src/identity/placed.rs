@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_known_before_is_held_since_then() {
+    fn only_processes_known_before_are_held_since_then() {
         let Ok(proc) = Proc::open() else { return };
         let Some(held) = proc.hold(std::process::id()) else {
             return;
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_gives_up_what_can_be_decided_again_and_nothing_else() {
+    fn a_full_table_gives_up_decisions_that_can_be_made_again_and_nothing_else() {
         let Some([id, _]) = ids() else { return };
         let mut table = Processes::default();
         let add = |table: &mut Processes, number, by| {

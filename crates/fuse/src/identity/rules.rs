@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_rules_and_no_more() {
+    fn the_number_of_rules_is_bounded() {
         let mut streams = Registry::default();
         let stream = streams.join(0, "x").unwrap();
         let mut rules = Rules::default();

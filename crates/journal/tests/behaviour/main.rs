@@ -289,7 +289,7 @@ fn corner_10_a_thread_that_waits_for_other_operations_room_is_woken_when_they_en
 }
 
 #[test]
-fn four_threads_of_four_streams_leave_what_they_wrote() {
+fn four_threads_of_four_streams_leave_their_writes() {
     let sim = fresh();
     let journal = open(sim.clone());
     journal.start_workers();

@@ -362,7 +362,7 @@ fn much_that_a_lone_stream_named_is_found_moved_by_merges_and_forgotten() {
 }
 
 #[test]
-fn a_sync_of_an_object_finds_what_a_lone_stream_did_to_it() {
+fn a_sync_of_an_object_finds_a_lone_streams_changes_of_it() {
     let (sim, journal) = open_with(|_| ());
     name(&journal, 1, &[file(7)]);
     put(&journal, 1, META + 9, 0, 3).unwrap();

@@ -366,7 +366,7 @@ fn small_append(synced: bool, faults: Faults) -> Outcome {
 }
 
 #[test]
-fn corner_54_a_small_append_in_the_log_stays_off_what_its_block_holds_next() {
+fn corner_54_a_small_append_in_the_log_stays_off_its_blocks_next_content() {
     holds(|faults| small_append(true, faults), &[fault!(drop_revoke)]);
 }
 

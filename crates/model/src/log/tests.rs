@@ -367,7 +367,7 @@ fn misuse_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_violation_says_what_is_wrong() {
+fn a_violation_names_the_fault() {
     let mut log = after(
         Mutation::None,
         &[

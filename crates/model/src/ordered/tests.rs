@@ -203,7 +203,7 @@ fn streams_are_independent_until_they_touch_the_same_object() {
 }
 
 #[test]
-fn corner_57_an_operation_is_never_there_without_what_it_builds_on() {
+fn corner_57_an_operation_is_never_there_without_its_prerequisites() {
     let cases: &[(&[&str], &[&str])] = &[
         // Attributes of a file that another stream wrote.
         (
@@ -276,7 +276,7 @@ fn a_create_in_a_directory_that_another_stream_renamed_does_not_need_the_rename(
 }
 
 #[test]
-fn corner_59_fsync_by_another_stream_covers_the_file_and_what_it_builds_on() {
+fn corner_59_fsync_by_another_stream_covers_the_file_and_its_prerequisites() {
     let lines = [
         "0 mkdir /d 755",
         "0 mknod /d/f file 644 0",
@@ -518,7 +518,7 @@ fn any_single_change_to_an_allowed_tree_is_noticed() {
 }
 
 #[test]
-fn a_stream_stands_alone_unless_it_builds_on_any_part_of_another() {
+fn a_stream_is_independent_unless_it_builds_on_a_part_of_another() {
     let alone = |lines: &[&str]| history(&["mkdir /d 755"], lines).stands_alone(Stream(2));
     assert!(alone(&[
         "1 mknod /d/a file 644 0",

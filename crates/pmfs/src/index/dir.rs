@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_correction_stands_for_what_the_slot_says() {
+    fn a_correction_replaces_the_slots_word() {
         let (region, mut index, model) = filled();
         let mut names = model.into_iter();
         let ((gone, place), (other, second)) = (names.next().unwrap(), names.next().unwrap());

@@ -448,7 +448,7 @@ fn a_finding_names_the_path_of_its_inode() {
 }
 
 #[test]
-fn a_check_counts_what_is_in_use() {
+fn a_check_counts_inodes_and_pages_in_use() {
     let (v, ..) = small();
     let (report, _) = checked(v.copy().region, false);
     assert_eq!((report.inodes, report.pages), (2, 4));

@@ -338,7 +338,7 @@ fn a_file_without_a_name_is_gone_and_nothing_is_stored_for_that() {
 }
 
 #[test]
-fn an_unnamed_directory_and_what_was_in_it_are_gone() {
+fn an_unnamed_directory_and_its_content_are_gone() {
     // rmdir needs an empty directory, so no crash leaves names in one without a name. If there are any, they do not count.
     let mut v = Volume::new(1 << 20);
     let dir = v.inode(FileKind::Directory, 0);
@@ -539,7 +539,7 @@ fn the_content_of_dead_objects_does_not_matter() {
 }
 
 #[test]
-fn a_mount_is_told_apart_from_the_next_by_its_hints() {
+fn a_mount_is_distinguished_from_the_next_by_its_hints() {
     let v = populated();
     let mount = v.mounted().unwrap();
     assert_eq!((mount.report.clean, mount.report.mounts), (true, 1));

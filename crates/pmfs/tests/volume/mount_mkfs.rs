@@ -227,7 +227,7 @@ fn a_growth_fills_up_a_last_chunk_that_was_cut_short() {
 }
 
 #[test]
-fn the_map_of_a_volume_names_what_each_page_is_used_for() {
+fn the_map_of_a_volume_names_the_use_of_each_page() {
     let volume = populated_in(REGION_BYTES_MIN);
     let inspector = Inspector::open(volume.copy().region).unwrap();
     let (mut next, mut directories, mut data, mut free, mut attributes) = (0, 0, 0, 0, 0);

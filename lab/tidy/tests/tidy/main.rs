@@ -163,7 +163,7 @@ fn cited_corners_are_in_the_list_of_hard_cases() {
 }
 
 #[test]
-fn published_crates_have_what_a_registry_shows() {
+fn published_crates_have_the_metadata_that_a_registry_shows() {
     let mut findings = Vec::new();
     let mut names = BTreeMap::new();
     for path in files(&root().join("crates"), &["Cargo.toml"]) {

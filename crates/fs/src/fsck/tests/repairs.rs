@@ -64,7 +64,7 @@ fn of_two_forms_of_attributes_one_is_kept_the_block_if_it_is_whole() {
 }
 
 #[test]
-fn findings_name_the_path_and_say_what_a_repair_does() {
+fn findings_name_the_path_and_the_effect_of_a_repair() {
     let mut image = Image::populated();
     image.edit_inode(image.ino("/a/b/small"), |inode| inode.nlink = 7.into());
     let report = image.check();

@@ -94,7 +94,7 @@ fn names_of_every_length_are_stored_whole() {
 }
 
 #[test]
-fn a_new_page_shows_nothing_of_what_was_in_it() {
+fn a_new_page_shows_nothing_of_its_old_content() {
     let lab = Lab::new(1 << 20);
     let mut dir = Dir::new(root());
     for name in [&b"short"[..], &[b'l'; 200]] {
