@@ -129,9 +129,8 @@ impl FileDevice {
         self.engine_refusal.as_ref()
     }
 
-    /// The kernel's view of the disk's volatile cache; see [`WriteCache`] for what can be
-    /// concluded from it. [`Geometry::volatile_cache`] does not depend on it and stays on the
-    /// safe side.
+    /// The kernel's view of the disk's volatile cache; see [`WriteCache`] for its meaning.
+    /// [`Geometry::volatile_cache`] does not depend on it and stays on the safe side.
     #[must_use]
     pub fn write_cache(&self) -> WriteCache {
         rustix::fs::fstat(&self.medium.fd).map_or(WriteCache::Unknown, |stat| {
@@ -147,7 +146,7 @@ impl FileDevice {
         crate::prewrite(self, range, progress)
     }
 
-    /// Keeps the first failure and repeats it, whatever the kernel says later.
+    /// Keeps the first failure and repeats it, also if later flushes succeed.
     fn sticky_flush(&self, outcome: io::Result<()>) -> Result<()> {
         if let Err(error) = outcome {
             let failure = io_error(DeviceOp::Flush, BlockNo(0), self.blocks, error);

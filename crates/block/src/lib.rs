@@ -240,8 +240,8 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// quicker now. Its content, and the state that it returns to after a crash, stay the same, even if that fails.
     fn finish(&self) {}
 
-    /// Waits until what flushes have acknowledged is where it is to stay. A device that acknowledges a flush when a cache has
-    /// it passes it on later; others have nothing to wait for.
+    /// Waits until all acknowledged flushes have reached their final place. A device that acknowledges a flush when a cache
+    /// has it passes it on later; others have nothing to wait for.
     ///
     /// # Errors
     /// The medium's error.

@@ -236,8 +236,8 @@ impl ImageStore {
         Ok((Overlay::new(store, &geometry), geometry))
     }
 
-    /// The same, also while another process writes, and with nothing kept from writing: what is read may
-    /// be of different moments.
+    /// The same, also while another process writes, and without a lock against writers: the bytes read
+    /// may be of different moments.
     ///
     /// # Errors
     /// As for [`open`](ImageStore::open).

@@ -323,8 +323,8 @@ impl Allocator {
     /// are passed over. If all there is is held for a trim, waits for the device to answer that.
     ///
     /// # Errors
-    /// ENOSPC when `purpose` may not have a single block; what is wrong with a group, if that
-    /// may be why.
+    /// ENOSPC when `purpose` may not have a single block; or the fault of a group, if that
+    /// may be the reason.
     pub(crate) fn claim(
         &self,
         goal: BlockNo,
@@ -654,7 +654,7 @@ pub(crate) fn is_used(bitmap: &Block, bit: usize) -> bool {
 }
 
 /// Turns a bitmap of used blocks into one of available blocks. The group's own bitmaps and
-/// everything past its end are never available, whatever the disk says.
+/// everything past its end are never available, also on a damaged disk.
 fn invert(block: &Block, len: usize) -> Box<[u64; WORDS]> {
     let mut map = Box::new([0u64; WORDS]);
     for (index, word) in map.iter_mut().enumerate() {

@@ -326,7 +326,7 @@ pub(crate) fn for_each(
 /// Visits every node block (not the root), children before their parents.
 ///
 /// # Errors
-/// EUCLEAN, EIO, and what `visit` returns.
+/// EUCLEAN, EIO, and errors of `visit`.
 pub(crate) fn for_each_node(
     reader: &mut impl Reader,
     volume: &Volume,

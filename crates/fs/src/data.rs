@@ -139,7 +139,7 @@ impl Mounted {
         if let Some(offset) = offset {
             check_end(offset, data.len())?;
         }
-        // The parts of an append are adjacent, whatever other threads append.
+        // The parts of an append are adjacent, also if other threads append.
         let inode = self.table.get(ino);
         let _alone = offset.is_none().then(|| inode.append_alone());
         let mut written = 0;
@@ -558,8 +558,8 @@ fn plan_in(
     })
 }
 
-/// Patches a part of a written block, in whole units: what else is in its first and its last one
-/// may have been written in place and not be durable yet, and belongs to the value that is patched.
+/// Patches a part of a written block, in whole units: the rest of the first and the last unit may
+/// have been written in place and not be durable yet, and belongs to the value that is patched.
 fn patch_data(work: &mut Work<'_>, block: BlockNo, piece: &Piece<'_>, unit: usize) -> Result<()> {
     let end = piece.offset + piece.bytes.len();
     let (from, to) = (piece.offset / unit * unit, end.next_multiple_of(unit));
@@ -700,7 +700,7 @@ pub(crate) fn store_block_credits(len: usize) -> u64 {
     2 * COST_BLOCK + COST_RANGE + len as u64 + crate::work::COST_BITS
 }
 
-/// Reads what [`store_block`] stored.
+/// Reads a block that [`store_block`] stored.
 ///
 /// # Errors
 /// EUCLEAN, EIO.

@@ -57,7 +57,7 @@ pub(crate) fn cookie_base(volume: &Volume, name: &[u8]) -> Cookie {
     ((hasher.finish() >> 1) & !(SPARE - 1)).max(SPARE)
 }
 
-/// Says that the operation depends on, or changes, what `name` means in `dir`.
+/// Declares that the operation depends on, or changes, the meaning of `name` in `dir`.
 pub(crate) fn relate_name(work: &mut Work<'_>, dir: Ino, name: &[u8]) {
     let hash = cookie_base(work.volume(), name);
     work.relate(Object::Name(dir, hash), Access::Exclusive);
@@ -583,7 +583,7 @@ pub(crate) fn list(
         Some(after) => btree::find_ge(reader, volume, &dir.body, after)?.map(|item| item.key.get()),
         None => None,
     };
-    // A key past the requested one makes progress, whatever a damaged index says.
+    // A key past the requested one makes progress, also in a damaged index.
     Ok(Listing {
         entries,
         block,

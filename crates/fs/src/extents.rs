@@ -6,7 +6,7 @@
 //! no more care than writing newly allocated ones.
 //!
 //! Functions that change the tree work on a copy of the body (see `btree`) and report in
-//! [`Change`] what the caller must add to the inode's block count.
+//! [`Change`] the difference of the inode's block count.
 
 use crate::btree::{self, Body};
 use crate::error::damaged;

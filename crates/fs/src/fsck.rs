@@ -55,7 +55,7 @@ use steadfast_vfs::{Clock, SystemClock};
 
 /// Repairs that one call makes before it gives up on a volume that stays damaged.
 const PASSES_MAX: usize = 8;
-/// Blocks that the journal may cache beside what its log holds.
+/// Blocks that the journal may cache beside those that its log holds.
 const CACHE_BLOCKS: usize = 1024;
 
 /// Progress of a check.
@@ -231,7 +231,7 @@ pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckR
     Ok(report)
 }
 
-/// Opens the journal: for a check in memory, for a repair for good. Returns what to read from.
+/// Opens the journal: for a check in memory, for a repair for good. Returns the source of reads.
 fn open_journal(
     device: &Arc<dyn BlockDevice>,
     volume: &Volume,
@@ -356,7 +356,7 @@ struct Superblocks {
 }
 
 impl Superblocks {
-    /// From their homes, or with the log applied if that is what `source` shows.
+    /// Loads them from their homes, or with the log applied if `source` shows that.
     fn load(
         device: &dyn BlockDevice,
         mut source: Option<&mut Source>,

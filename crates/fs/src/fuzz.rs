@@ -303,7 +303,8 @@ pub fn check(data: &[u8]) {
         fs.unmount().expect("what is clean unmounts");
     }
     // Forged headers may hide records of the epoch that the first repair begins, and a superblock
-    // that fits itself is believed: what it leaves out cannot be put right at once.
+    // that is consistent in itself is trusted: the parts that it leaves out cannot be repaired at
+    // once.
     for _ in 0..4 {
         let report = fsck(device.clone(), &FsckOptions::default()).expect("a check");
         if report.outcome() == Outcome::Clean {

@@ -115,7 +115,7 @@ impl Fs {
 
 impl Drop for Fs {
     fn drop(&mut self) {
-        // Dropping a mounted volume does what a clean unmount does, without its errors.
+        // Dropping a mounted volume unmounts it cleanly, without reporting errors.
         let _ = self.unmount();
     }
 }

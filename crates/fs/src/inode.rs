@@ -130,7 +130,7 @@ fn decode(block: &[u8], place: Place) -> Result<DiskInode> {
         .map_err(|_| damaged(format!("inode {}", place.ino())))
 }
 
-/// Writes what differs between `old` and `new`, in whole 8-byte words.
+/// Writes the differences between `old` and `new`, in whole 8-byte words.
 ///
 /// The caller has related the inode's object. Of a directory only `body`, `parent` and
 /// explicit attributes go this way: link, entry and block counts and times that follow
@@ -496,7 +496,7 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
-    /// Locks what [`Table::get_sorted`] returned.
+    /// Locks the inodes that [`Table::get_sorted`] returned.
     pub(crate) fn lock(inodes: &'a [Arc<Inode>]) -> Locked<'a> {
         debug_assert!(inodes.is_sorted_by(|a, b| a.ino < b.ino));
         Locked {

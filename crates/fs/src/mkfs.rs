@@ -1,10 +1,10 @@
 //! Makes a volume: lays out log and groups, the root and the orphan directory, and the
 //! superblocks.
 //!
-//! Order (corner 34): whatever superblocks are there are destroyed first; the superblock
-//! is written last, after a flush of everything else, its copy before it. An interrupted
-//! mkfs leaves no volume, or a whole one. The log region is written for real, so that a
-//! commit never waits for a sparse image's host file system to allocate.
+//! Order (corner 34): existing superblocks are destroyed first; the superblock is written
+//! last, after a flush of everything else, its copy before it. An interrupted mkfs leaves
+//! no volume, or a whole one. The log region is written for real, so that a commit never
+//! waits for a sparse image's host file system to allocate.
 
 use crate::btree;
 use crate::contract::Contract;

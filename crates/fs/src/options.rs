@@ -89,7 +89,7 @@ pub struct Faults {
     pub fdatasync_without_metadata: bool,
     /// Changes of a dead client are not forgotten.
     pub forget_rollback: bool,
-    /// All free space is trimmed as the bitmaps in memory have it, whatever of that is committed.
+    /// All free space is trimmed by the bitmaps in memory, committed or not.
     pub trim_current: bool,
     /// Free space is trimmed while others may take it.
     pub trim_unheld: bool,

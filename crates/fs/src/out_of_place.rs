@@ -21,7 +21,7 @@
 //! * after [`WASTED_MAX`] closes in a row that found pending pages and none that moved, small writes in order are delayed only
 //!   after a stretch of two units: databases and logs that are written over in small pieces stay where they are.
 //!
-//! Neighbours: `data` (plans), `pages` (what is kept), `writeback` (the close).
+//! Neighbours: `data` (plans), `pages` (reservations), `writeback` (the close).
 
 use crate::alloc::{bit_of, is_used};
 use crate::error::{damaged, from_journal};

@@ -6,11 +6,10 @@
 //! number), until `writeback` allocates and drops them. Bytes past the end of the file
 //! are zero.
 //!
-//! For the pages are kept, from the moment they are written: blocks for data and for
-//! tree nodes ([`Pages::reserved`]), and log bytes for what allocating them will change
-//! (corner 24). [`Needs`] says how much that is at worst. A page over an unwritten extent has its block
-//! already (corner 71): it stays one for as long as it is delayed, because an operation that takes the extent
-//! away drops its pages.
+//! Reserved for the pages, from the moment they are written: blocks for data and for tree nodes
+//! ([`Pages::reserved`]), and log bytes for the changes of their allocation (corner 24). [`Needs`] has the
+//! worst case. A page over an unwritten extent has its block already (corner 71): it stays one for as long as
+//! it is delayed, because an operation that takes the extent away drops its pages.
 
 use crate::btree;
 use crate::layout::{INODE_BYTES, ROOT_ITEMS};

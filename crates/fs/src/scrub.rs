@@ -1,4 +1,4 @@
-//! Scrub: compares the checksum of every metadata block on the medium, beside whatever goes on, piece by piece.
+//! Scrub: compares the checksum of every metadata block on the medium, piece by piece, while the volume is in use.
 //!
 //! Looked at are both superblocks, the bitmaps of all groups, inode blocks, tree nodes, directory leaves and
 //! blocks of extended attributes. File content has no checksums: it is read, if that is asked for, to see whether the
@@ -23,7 +23,7 @@ use steadfast_vfs::{Errno, Ino, Result, ScrubCursor, ScrubFinding, ScrubPiece};
 
 /// Most findings of one piece.
 const FINDINGS_MAX: usize = 64;
-/// Most blocks of a piece, whatever is asked for (64 MiB).
+/// Maximum blocks of a piece (64 MiB).
 const BLOCKS_MAX: u64 = 1 << 14;
 /// Most items of a tree that are walked in one piece.
 const ITEMS_MAX: u64 = 1 << 14;
@@ -140,7 +140,7 @@ impl Mounted {
         index.map(|index| start + index)
     }
 
-    /// Looks at an inode block and what its inodes own, from the inode `at` on, as far as there is room.
+    /// Looks at an inode block and the blocks of its inodes, from the inode `at` on, as far as there is room.
     fn scrub_inode_block(&self, piece: &mut Piece, mut at: ScrubCursor) -> ScrubCursor {
         let block = BlockNo(at.ino / INODE_SLOTS);
         if at.ino.is_multiple_of(INODE_SLOTS) && at.key == 0 {

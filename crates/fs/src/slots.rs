@@ -169,7 +169,7 @@ impl Slots {
         store.volume.group_start(turn % store.volume.groups).0 * INODE_SLOTS
     }
 
-    /// The groups that an inode near `near` goes to: its own, and the one that takes what finds no room there.
+    /// The groups for an inode near `near`: its own, and the one that takes the overflow.
     fn groups_near(&self, volume: &Volume, near: Ino) -> SmallVec<[u64; 2]> {
         let group = volume.group_of(BlockNo(near / INODE_SLOTS)).unwrap_or(0);
         let overflow = self.lock().overflow.get(&group).copied();
@@ -374,7 +374,7 @@ impl Slots {
         }
     }
 
-    /// The operation is durable: what the stream holds of the block is open, unless a later one of it freed some, too.
+    /// The operation is durable: the block's slots that the stream holds are open, unless a later operation freed some, too.
     fn let_go(&self, state: &mut State, stream: StreamId, (block, ticket): (BlockNo, Ticket)) {
         let Some(known) = state.known.get_mut(&block) else {
             return;

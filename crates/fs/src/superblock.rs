@@ -1,8 +1,8 @@
 //! The superblock: reading, validating, and the volume's geometry decoded from it.
 //!
-//! The copy in the last block serves when the first one is unreadable. Nothing in
-//! a superblock is believed before it was checked against the device's size, so the
-//! numbers in a [`Volume`] can be computed with freely.
+//! The copy in the last block is used when the first one is unreadable. Every field of a
+//! superblock is checked against the device's size before it is used, so the numbers in a
+//! [`Volume`] can be computed with freely.
 
 use crate::contract::Contract;
 use crate::error::Error;
@@ -230,9 +230,9 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
     Ok((volume, read_only))
 }
 
-/// The volume as it is when the log has been replayed: growing it is an operation, too.
-/// `found` is what [`load`] returned before. The superblock's copy serves on if block 0 is
-/// beyond what the log repairs.
+/// The volume after the replay of the log: growing it is an operation, too. `found` is the
+/// earlier result of [`load`]. The superblock's copy stays in use if block 0 cannot be
+/// repaired by the log.
 ///
 /// # Errors
 /// As for [`load`]; the device fails.
@@ -289,7 +289,7 @@ pub(crate) fn set_mounted(journal: &Journal, mounted: bool) -> steadfast_journal
 }
 
 /// Possible places of a copy: a volume may end a few blocks before its device. A copy counts
-/// only at its own place: an earlier volume of another size leaves old ones behind.
+/// only at its own place: an earlier volume of another size leaves old ones.
 pub(crate) fn copy_places(device_blocks: u64) -> impl Iterator<Item = BlockNo> {
     let first = device_blocks.saturating_sub(GROUP_BLOCKS_MIN + 1);
     (first..device_blocks).rev().map(BlockNo)

@@ -114,8 +114,8 @@ impl Store {
     }
 
     /// Runs an operation, and again if it found no space but a commit may have made some: freed blocks, freed inode slots,
-    /// or what delayed pages had reserved more than they took. The transaction that holds most blocks is committed
-    /// first, so that one that holds little is left alone; everything only if that does not suffice.
+    /// or unused reservations of delayed pages. The transaction that holds most blocks is committed first, so that one
+    /// that holds little is left alone; everything only if that does not suffice.
     pub(crate) fn with_space<T>(&self, mut run: impl FnMut() -> Result<T>) -> Result<T> {
         for _ in 0..HOLDERS_COMMITTED {
             match run() {
@@ -323,7 +323,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Says what this operation has in common with others (ccfs §3.3).
+    /// Declares an object that this operation has in common with others (ccfs §3.3).
     pub(crate) fn relate(&mut self, object: Object, access: Access) {
         if let Ok(op) = self.op() {
             op.relate(object, access);

@@ -120,7 +120,7 @@ pub fn largest(geometry: &Geometry, epoch: u64) -> Result<u64, TooSmall> {
 /// writes done so far, and their number.
 ///
 /// # Errors
-/// [`FtlError::TooSmall`], and whatever the layer reports.
+/// [`FtlError::TooSmall`], and errors of the layer.
 pub fn measure(
     kind: Kind,
     load: &Load,

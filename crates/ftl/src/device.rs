@@ -3,7 +3,7 @@
 //! After a crash the disk has the state of its last flush, nothing older and nothing newer. So
 //! an epoch (all writes between two flushes) must fit the bound that was set when the disk was
 //! formatted, and a disk that flushed on its own would break its promise. The opener chooses
-//! what happens to a request that does not fit ([`WhenFull`]). In each case the whole request
+//! the handling of a request that does not fit ([`WhenFull`]). In each case the whole request
 //! is admitted before any of it is carried out: none is carried out in part, and none dropped.
 //!
 //! One lock guards the layer. Order of a write: it is admitted, then written sector by sector under
@@ -232,7 +232,7 @@ impl Disk<Overlay<ImageStore>> {
 }
 
 impl<S: Store> Disk<S> {
-    /// Makes a new, empty disk; whatever the memory holds is lost.
+    /// Makes a new, empty disk; the content of the memory is lost.
     ///
     /// # Errors
     /// [`DiskError::Sectors`], and those of [`Ftl::format`].

@@ -160,7 +160,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// The epoch that begins holds as many writes as there is room for, whatever was lost.
+    /// The next epoch holds as many writes as there is room for, also after losses.
     pub(crate) fn renew_budget(&mut self) {
         let n = P::W::of;
         let have = self.ready();

@@ -295,7 +295,7 @@ impl Number for u128 {
     }
 }
 
-/// The constraints themselves, of bounds that were found in whatever way: others are not taken.
+/// The constraints themselves, for any proposed bounds: others are refused.
 pub(crate) struct Constraints<N> {
     /// `W`, rounded up, and the additions.
     pub(crate) writes: N,

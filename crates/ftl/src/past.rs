@@ -43,7 +43,7 @@ pub(crate) enum Lies<P: Platform> {
 }
 
 /// The claim of a page that is not whole. Garbage claims nothing; a page in which one bit rotted, or that cannot be
-/// read at all, claims what it would if it were whole.
+/// read at all, has the claim of the whole page.
 #[derive(Clone, Copy)]
 pub(crate) enum Claim<W> {
     Unreadable,
@@ -52,7 +52,7 @@ pub(crate) enum Claim<W> {
 }
 
 impl<W: Word> Claim<W> {
-    /// Whether the page may be this: what its first word says, or its number.
+    /// Whether the page may be this, by its first word or its number.
     fn may_be(&self, kind: impl Fn(&Tag<W>) -> bool, number: impl Fn(W) -> bool) -> bool {
         match self {
             Claim::Unreadable => true,

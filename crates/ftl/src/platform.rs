@@ -3,12 +3,11 @@
 //! ([`Numbers`](crate::Numbers) and [`Entries`](crate::Entries)), a verifier on a solver's terms.
 //!
 //! The rules that keep this possible: numbers are [`Word`]s with ordinary operators, and none may
-//! overflow; comparing decides a branch; whatever has a length that depends on the medium or on
-//! the number of operations lies in a [`Table`] or a [`Queue`], and is walked with
-//! [`Platform::each`] and [`Platform::find`], which are where loop invariants go. Only the
-//! sectors of a page and the open blocks of a stream, whose numbers are fixed when the layer is
-//! made, are walked with plain loops. Larger operations are made of parts ([`Platform::part`]), of which
-//! each is verified by itself.
+//! overflow; comparing decides a branch; everything whose length depends on the medium or on the number
+//! of operations lies in a [`Table`] or a [`Queue`], and is walked with [`Platform::each`] and
+//! [`Platform::find`], where loop invariants go. Only the sectors of a page and the open blocks of a
+//! stream, whose numbers are fixed when the layer is made, are walked with plain loops. Larger
+//! operations are made of parts ([`Platform::part`]), of which each is verified by itself.
 
 use crate::error::Result as Done;
 use crate::ftl::Ftl;

@@ -41,7 +41,7 @@ use alloc::vec::Vec;
 const FIRST_STOCK: u64 = 8;
 
 impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
-    /// Makes a new, empty disk; whatever the memory holds is lost.
+    /// Makes a new, empty disk; the content of the memory is lost.
     ///
     /// # Errors
     /// [`FtlError::TooSmall`] before anything is changed; [`FtlError::WornOut`] if too many
@@ -317,7 +317,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.blocks.set(block, BlockUse::Map);
     }
 
-    /// Determines the use of each block from what recovery has found.
+    /// Determines the use of each block from the results of recovery.
     fn classify(&mut self) -> Result<(), P::Error> {
         P::each("blocks", self.blocks.count, |block| {
             self.classify_one(block)

@@ -1,5 +1,5 @@
 //! The disk as a block device: its contract over memory and over an image file, its bounds, and
-//! what it says when something goes wrong.
+//! its errors.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::PathBuf;

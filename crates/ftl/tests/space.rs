@@ -1,4 +1,4 @@
-//! Free space: the core's promises, whatever a policy proposes.
+//! Free space: the core's promises, with any policy.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rng};

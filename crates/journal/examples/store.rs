@@ -73,7 +73,7 @@ impl Store {
         Ok(op.commit())
     }
 
-    /// Makes everything durable that was put in the stream, and whatever it depends on.
+    /// Makes all puts of the stream durable, with everything that they depend on.
     fn sync(&self, stream: StreamId) -> Result<()> {
         self.journal.sync(stream, &[])
     }

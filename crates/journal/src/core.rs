@@ -14,7 +14,7 @@
 //! * freed blocks leave the quarantine when their record is durable, no checkpoint that
 //!   could hold an image of them is under way, and no unproved record covers them;
 //! * log space is reused only before the durable tail;
-//! * `free ≥ reserved`: every admitted operation fits, whatever order things happen in.
+//! * `free ≥ reserved`: every admitted operation fits, in any order of events.
 
 mod close;
 mod join;
@@ -256,8 +256,8 @@ struct Freed {
 /// Blocks with small patches at which a transaction closes: until it is durable, each may be in memory
 /// as it is now, as it was closed, and as it is committed.
 const TXN_BLOCKS_MAX: usize = 16_384;
-/// Objects named at which a transaction closes, whatever else is in it: a list takes 32 bytes for each (32 MiB), an
-/// index some hundred.
+/// Number of named objects at which a transaction closes: a list takes 32 bytes for each (32 MiB), an index some
+/// hundred.
 const TXN_OBJECTS_MAX: usize = 1 << 20;
 
 /// Batches that are not durable at a time, at most: the device's window, and the one that is being written.

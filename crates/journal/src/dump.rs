@@ -1,9 +1,9 @@
 //! A dump of the journal: both tail headers, every record from the tail on, where the
 //! log ends and why, and the outcome of a recovery.
 //!
-//! Reads only, whatever the bytes are: damage is part of the output, never a reason to
-//! stop. Holds one record in memory at a time, besides the memory of a read-only recovery.
-//! The log is read twice, because only its last record says which records are proved.
+//! Reads only, with any bytes: damage is part of the output, never a reason to stop. Holds
+//! one record in memory at a time, besides the memory of a read-only recovery. The log is
+//! read twice, because only its last record says which records are proved.
 
 use crate::handle::Journal;
 use crate::layout::{Homes, Identity, Refusal, TailHeader};

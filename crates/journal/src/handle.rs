@@ -116,7 +116,7 @@ impl Journal {
     /// its logged checksum is left without a valid seal. Returns the losses.
     ///
     /// # Errors
-    /// As for `open`; [`Error::Corrupt`] only when no tail header can be believed.
+    /// As for `open`; [`Error::Corrupt`] only when no tail header is valid.
     pub fn salvage(
         device: Arc<dyn BlockDevice>,
         config: Config,
@@ -332,7 +332,7 @@ impl Journal {
     /// uncommitted change to one of `objects`.
     ///
     /// # Errors
-    /// The sticky failure: what was not durable before may be lost.
+    /// The sticky failure: changes that were not durable before may be lost.
     pub fn sync(&self, stream: StreamId, objects: &[Object]) -> Result<()> {
         self.sync_together(&[stream], objects)
     }
@@ -445,7 +445,7 @@ impl Journal {
     /// Makes all uncommitted changes of a stream durable, and those that they depend on.
     ///
     /// # Errors
-    /// The sticky failure: what was not durable before may be lost.
+    /// The sticky failure: changes that were not durable before may be lost.
     pub fn sync_stream(&self, stream: StreamId) -> Result<()> {
         self.sync(stream, &[])
     }

@@ -206,7 +206,7 @@ pub enum Object {
     Block(u64),
     /// The ancestor relation of directories.
     Topology,
-    /// A key of a store: (table, hash of the key), or whatever two numbers name there.
+    /// A key of a store: (table, hash of the key), or any object with two numbers.
     Key(u64, u64),
 }
 
@@ -289,7 +289,7 @@ pub struct Config {
     pub commit_interval: Duration,
     /// Clock of the commit interval.
     pub clock: Clock,
-    /// All operations are of one stream, whatever they say: they relate to nothing.
+    /// All operations are of one stream, also if they name others: they relate to nothing.
     pub one_stream: bool,
     /// Budget of uncommitted data blocks in memory ([`dirty_blocks_default`]). Operations wait when it is used up; the last
     /// eighth is for streams that hold little.
@@ -392,7 +392,7 @@ pub struct Faults {
     pub replay_past_bad: bool,
     /// Operations are absorbed into transactions that are closed and not laid yet.
     pub absorb_frozen: bool,
-    /// Newest values are those when the record is laid, of whatever life the bytes are by then.
+    /// Newest values are those when the record is laid, of the life that the bytes have by then.
     pub newest_when_laid: bool,
     /// Objects that transactions named before a second stream came are not indexed then.
     pub relations_unindexed: bool,
@@ -486,7 +486,7 @@ pub trait Client: Send + Sync {
     /// These runs of freed blocks left the quarantine: they may be allocated again.
     fn released(&self, runs: &[(BlockNo, u64)]);
 
-    /// The commit interval has passed: what the client keeps outside of transactions should be
-    /// written in place now. Called by the flusher alone.
+    /// The commit interval has passed: the client should write in place now the data that it
+    /// keeps outside of transactions. Called by the flusher alone.
     fn interval_passed(&self) {}
 }

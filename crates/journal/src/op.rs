@@ -377,8 +377,8 @@ impl<'a> Op<'a> {
         self.edit(at, Kind::Meta, edit)
     }
 
-    /// Begins a new life of a newly allocated block: zeros, whatever its home holds. Mandatory
-    /// before any patch of such a block.
+    /// Begins a new life of a newly allocated block: zeros, not the content of its home.
+    /// Mandatory before any patch of such a block.
     ///
     /// # Errors
     /// [`Error::OverCredits`], [`Error::JournalBlock`], [`Error::OutOfRange`].

@@ -655,7 +655,7 @@ mod tests {
     }
 
     /// The record's first block was read, found to be the expected one, and read again with the
-    /// others: what was accepted was only known to be a record of this volume.
+    /// others: the accepted record was only known to be one of this volume.
     #[test]
     fn the_record_that_is_accepted_is_the_one_whose_bytes_were_checked() {
         for (seq, accepted) in [(1, 1), (9, 0)] {

@@ -138,8 +138,9 @@ impl<'a> Replay<'a> {
                     kind = if entry.meta { Kind::Meta } else { Kind::Data };
                     sum = entry.checksum;
                 }
-                // Every difference since the tail is in the log, so a torn home is whole now; what
-                // still differs from the recorded checksum has rotted, and is not sealed again.
+                // Every difference since the tail is in the log, so a torn home is whole now; a
+                // block that still differs from the recorded checksum has rotted, and is not
+                // sealed again.
                 if kind == Kind::Meta && checksum(self.volume, at, image) != sum {
                     rotten(at)?;
                     image[META_BYTES..].fill(0);

@@ -1,4 +1,4 @@
-//! Reads the medium of a running journal: the blocks at their homes, whatever is in memory.
+//! Reads the medium of a running journal: the blocks at their homes, not in memory.
 //!
 //! A block that an operation, a transaction or the log still holds may be newer in memory than at home, or
 //! just be on its way there: it is passed over. Its checkpoint writes all of it. A block without holds equals its
@@ -47,7 +47,7 @@ impl Journal {
         })
     }
 
-    /// Reads blocks of data from their homes, whatever is in memory: to see whether they can be read.
+    /// Reads blocks of data from their homes, not from memory: to see whether they can be read.
     ///
     /// # Errors
     /// The device's.

@@ -54,7 +54,7 @@ pub(crate) fn acknowledger(inner: &Inner) {
     }
 }
 
-/// Commits each stream when its commit interval has passed, and lets the client write in place what it keeps.
+/// Commits each stream when its commit interval has passed, and lets the client write its kept data in place.
 pub(crate) fn timekeeper(inner: &Inner) {
     let clock = &inner.config.clock;
     let mut last = clock.now();

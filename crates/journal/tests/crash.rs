@@ -1,6 +1,6 @@
 //! Crash exploration of the journal against its specification: after a cut, every stream
-//! recovers a prefix of its operations that contains everything synced, and what an
-//! operation built on is there with it. Each planted fault must be caught.
+//! recovers a prefix of its operations that contains everything synced, and each
+//! operation's prerequisites are there with it. Each planted fault must be caught.
 //!
 //! The storage program on top: `REGISTERS` registers of 8 bytes in metadata blocks, each of
 //! them empty, a value, or a pointer to a block of its own (written around the log, or
@@ -155,7 +155,7 @@ fn observe(journal: &Journal) -> std::result::Result<State, String> {
 /// History for the specification.
 #[derive(Default)]
 struct History {
-    /// (stream, register, what it means afterwards)
+    /// (stream, register, its meaning afterwards)
     ops: Vec<(u32, u64, Reg)>,
     /// At each mark: operations that must survive.
     durable: Vec<usize>,
@@ -448,7 +448,8 @@ fn check(
 }
 
 /// kill -9, a new process on the same device whose cache lives on, and a cut while it recovers
-/// or later: what it read may be lost, what it decided may not change any more (corner 52).
+/// or later: the bytes that it read may be lost, its decision may not change any more (corner
+/// 52).
 fn killed(
     sim: SimDevice,
     allowed: &HashSet<State>,

@@ -1,5 +1,5 @@
 //! Devices that fail, logs that rot: errors are sticky, acknowledged operations survive, and
-//! whatever the log holds, opening gives a typed error or a prefix of the operations.
+//! opening any log gives a typed error or a prefix of the operations.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,7 +1,8 @@
 //! Bad input: images that are no journal, another's, cut short or damaged in any one block, and
 //! devices that fail for good. Always a typed error that names block and reason; never a panic;
-//! what was acknowledged is there once the device is healed. `failures.rs` has single failures
-//! and crashes after them. The bodies of the fuzz targets run here, too, seeded and bounded.
+//! acknowledged operations are there once the device is healed. `failures.rs` has single
+//! failures and crashes after them. The bodies of the fuzz targets run here, too, seeded and
+//! bounded.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 

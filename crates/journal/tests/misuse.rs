@@ -207,7 +207,7 @@ fn a_blank_device_is_not_formatted_and_can_be_created_on() {
     }
 }
 
-/// Headers that are gone are damage while the log holds anything: what it holds may have been acknowledged.
+/// Missing headers are damage while the log holds anything: its content may have been acknowledged.
 #[test]
 fn a_region_that_is_not_blank_is_never_formatted() {
     for dirt in [1, 90, 10, 40, 73] {

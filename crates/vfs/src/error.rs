@@ -56,8 +56,8 @@ impl Errno {
     }
 }
 
-/// A failed call: the error number for the caller, and, where it is not the
-/// caller's doing, what happened.
+/// A failed call: the error number for the caller, and details where the caller is not
+/// the cause.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}{}", .errno.text(), .detail.as_ref().map(|d| format!(": {d}")).unwrap_or_default())]
 pub struct Error {

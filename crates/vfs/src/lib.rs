@@ -542,8 +542,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::OpNotSupp.into())
     }
 
-    /// Makes everything durable, then holds the device still until [`thaw`](FileSystem::thaw), at most for `limit`: what
-    /// would write to it waits, reads go on. EBUSY if it is frozen already; EOPNOTSUPP if that is not offered.
+    /// Makes everything durable, then freezes the device until [`thaw`](FileSystem::thaw), at most for `limit`: writes
+    /// to it wait, reads go on. EBUSY if it is frozen already; EOPNOTSUPP if that is not offered.
     fn freeze(&self, limit: std::time::Duration) -> Result<()> {
         let _ = limit;
         Err(Errno::OpNotSupp.into())

@@ -16,7 +16,7 @@ pub enum Kind {
     Histogram,
 }
 
-/// A counter of a volume: its name in [`crate::FileSystem::counters`], and what it counts.
+/// A counter of a volume: its name in [`crate::FileSystem::counters`], and its meaning.
 type Described = (&'static str, &'static str);
 
 /// Levels and maxima: they may become smaller.
@@ -209,8 +209,8 @@ impl Metrics {
         };
     }
 
-    /// Adds what a volume counts, by name as [`crate::FileSystem::counters`] lists it, as
-    /// `steadfast_volume_…`, and its size and free space.
+    /// Adds the counters of a volume, by name as [`crate::FileSystem::counters`] lists
+    /// them, as `steadfast_volume_…`, and its size and free space.
     pub fn volume<'n>(
         &mut self,
         labels: Labels<'_>,

@@ -35,7 +35,7 @@ pub const PERM_BITS: u16 = 0o7777;
 
 /// Execute bit of the group.
 const GROUP_EXEC: u16 = 0o010;
-/// Permission bits of the group, which limit what an access ACL gives.
+/// Permission bits of the group, which limit the rights of an access ACL.
 const GROUP: u16 = 0o070;
 
 /// Properties of an inode that decide about access to it.
@@ -68,8 +68,8 @@ pub(crate) fn is_privileged(caller: &Caller) -> bool {
     caller.uid == 0 || caller.checked
 }
 
-/// Whether an access ACL of the inode would decide what the caller may do. As in Linux, a list whose
-/// mask is empty counts for nothing.
+/// Whether an access ACL of the inode would decide about the caller's rights. As in Linux, a list
+/// whose mask is empty counts for nothing.
 #[must_use]
 pub fn asks_acl(caller: &Caller, inode: &Subject) -> bool {
     caller.uid != 0 && caller.uid != inode.uid && inode.perm & GROUP != 0

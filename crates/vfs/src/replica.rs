@@ -89,7 +89,7 @@ impl Replica {
         }
     }
 
-    /// `hook` is called after each replacement and stop: caches above have to forget what they have.
+    /// `hook` is called after each replacement and stop: caches above have to drop their content.
     pub fn on_replace(&self, hook: impl Fn() + Send + Sync + 'static) {
         *self.replaced.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hook));
     }

@@ -1,10 +1,10 @@
 //! Scattered requests carried out by a pool of threads.
 //!
 //! A batch is cut into jobs of at most [`JOB_BLOCKS_MAX`] blocks. A job owns its buffer, so
-//! the memory of a caller is never in another thread's hands, and being aligned, that buffer
-//! suits direct access whatever the caller's is like. The caller carries out jobs itself
-//! whenever the queue is full, and the last one always: the queue is bounded, and a busy pool
-//! never blocks a caller. It returns when it holds the outcomes of all its jobs.
+//! no other thread ever holds a caller's memory; and being aligned, that buffer suits direct
+//! access for any caller's buffer. The caller carries out jobs itself whenever the queue is
+//! full, and the last one always: the queue is bounded, and a busy pool never blocks a
+//! caller. It returns when it holds the outcomes of all its jobs.
 
 use super::batch::{Failure, Reads, Writes};
 use super::locked::LockedFd;

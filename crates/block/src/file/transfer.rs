@@ -146,7 +146,7 @@ impl Medium {
         self.direct && !buf.is_empty() && !buf.as_ptr().addr().is_multiple_of(BLOCK_SIZE)
     }
 
-    /// Reads all of `buf` from byte `offset` on, whatever its alignment.
+    /// Reads all of `buf` from byte `offset` on, with any alignment.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         if self.needs_bounce(buf) {
             self.read_bounced(buf, offset)
@@ -155,7 +155,7 @@ impl Medium {
         }
     }
 
-    /// Writes all of `segments`, each whole blocks, whatever their alignment.
+    /// Writes all of `segments`, each whole blocks, with any alignment.
     pub(super) fn write(&self, segments: &[&[u8]], offset: u64) -> io::Result<()> {
         if segments.iter().any(|segment| self.needs_bounce(segment)) {
             self.write_bounced(segments, offset)

@@ -10,7 +10,7 @@
 //! then file data. The second owner loses the block.
 //!
 //! Memory: a bit per block of the groups in use, four bytes per inode slot, the items of one tree,
-//! what is read ahead, and the damage.
+//! the blocks read ahead, and the damage.
 
 use super::bits::Bits;
 use super::finding::{Log, Place, Problem};
@@ -200,8 +200,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Reads ahead what a look at these inodes begins with: their blocks, their attributes, the
-    /// upper end of their trees.
+    /// Reads ahead the blocks that a look at these inodes begins with: their blocks, their
+    /// attributes, the upper end of their trees.
     pub(super) fn read_ahead_for(&mut self, inos: &[Ino]) {
         self.source
             .read_ahead(inos.iter().map(|ino| ino / INODE_SLOTS));

@@ -481,8 +481,8 @@ impl Check<'_> {
         }
     }
 
-    /// Step 7: inodes that no walk has reached. Directories with entries come first: what
-    /// is in them is reached through them.
+    /// Step 7: inodes that no walk has reached. Directories with entries come first:
+    /// their contents are reached through them.
     pub(super) fn find_unreachable(&mut self) {
         let lost = self.inodes_where(|s| !s.named && s.kind == Some(FileKind::Directory));
         let full: Vec<Ino> = lost

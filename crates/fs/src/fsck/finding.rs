@@ -1,5 +1,5 @@
 //! Findings of a check: one [`Problem`] per kind of damage, each with its severity and
-//! its repair; [`Finding`] says where it is and what is wrong there.
+//! its repair; [`Finding`] has the place and the fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

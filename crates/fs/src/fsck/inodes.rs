@@ -300,7 +300,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks what an inode says by itself, and enters it into the table.
+    /// Checks an inode by itself, and enters it into the table.
     fn check_fields(&mut self, ino: Ino, found: DiskInode) {
         let mut inode = found;
         let blank = |inode: &DiskInode| inode.as_bytes().iter().all(|byte| *byte == 0);

@@ -1,5 +1,5 @@
-//! Walks B+trees without the mounted code, believing nothing: every node is claimed
-//! once, so a walk ends, and what is wrong is left out of the items that it returns.
+//! Walks B+trees without the mounted code, trusting nothing: every node is claimed once,
+//! so a walk ends, and faulty parts are left out of the items that it returns.
 //!
 //! Builds them too, bottom up, for trees that lost something.
 

@@ -37,7 +37,7 @@ impl Mounted {
             if let Some(attr) = self.set_once(caller, ino, set)? {
                 return Ok(attr);
             }
-            // A truncation is under way, which what makes the file longer comes after; or data
+            // A truncation is under way, and must end before the file is made longer; or data
             // was written in place meanwhile.
             self.settle(caller.stream, ino)?;
         }

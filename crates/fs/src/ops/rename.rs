@@ -3,7 +3,7 @@
 //!
 //! A directory that moves to another parent must not move below itself. Such renames hold
 //! [`Mounted::lock_moves`] and relate `Topology`, so that no two of them close a cycle, neither
-//! in memory nor in what survives a crash (corner 57).
+//! in memory nor after a crash (corner 57).
 
 use super::remove::{After, Farewell, Orphans};
 use super::walk::{Child, Concerned, Entry, Plan, View};
@@ -233,7 +233,7 @@ impl Mounted {
         from.replace(work, source, whiteout.0.ino(), FileKind::CharDevice)
     }
 
-    /// Stores what a rename changes in the inode that it moves.
+    /// Stores the changes of the inode that a rename moves.
     fn moved(&self, work: &mut Work<'_>, node: &mut Node, from: Ino, to: Ino) -> Result<()> {
         let now = self.now();
         if node.old.is_dir() {

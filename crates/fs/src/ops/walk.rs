@@ -1,11 +1,10 @@
 //! The walk of every change: look, begin, lock, compare, retry.
 //!
 //! An operation looks at its inodes without their locks, to know which locks to take and which credits to request
-//! the journal for. Admission may wait, so no lock is held then. Under all the locks the same look is
-//! taken again. The operation runs only on what that second look returns, and only if it found the
-//! inodes of the first one: *number and generation*, because a number is used again at once. If a
-//! name means another inode now, the walk starts again; if a number that the caller gave is another
-//! inode now, the answer is ESTALE.
+//! from the journal. Admission may wait, so no lock is held then. Under all the locks the same look is taken
+//! again. The operation runs only on the results of that second look, and only if it found the inodes of the
+//! first one: *number and generation*, because a number is used again at once. If a name means another inode now,
+//! the walk starts again; if a number that the caller gave is another inode now, the answer is ESTALE.
 //!
 //! Invariants:
 //! * an entry and the inode that it names are read under the directory's lock. Both go in one

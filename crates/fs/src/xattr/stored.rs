@@ -274,7 +274,7 @@ impl Change {
             + index
     }
 
-    /// Writes the blocks. Returns what the inode then names, and by how many blocks it has grown.
+    /// Writes the blocks. Returns the block that the inode then names, and the growth in blocks.
     ///
     /// # Errors
     /// ENOSPC, EIO, EUCLEAN.

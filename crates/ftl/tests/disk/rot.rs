@@ -118,7 +118,7 @@ struct Fates {
     refused: u64,
 }
 
-/// Mounts with the page changed. `Err`: what no mount may do.
+/// Mounts with the page changed. `Err`: a result that no mount may have.
 fn fate(
     aged: &Aged,
     at: Address,

@@ -1,6 +1,6 @@
 //! The on-disk codecs and the decisions of recovery's scan, written once for two readers: the
-//! journal runs them on `u64` and byte slices, `proofs/smt` on a solver's terms, to show what
-//! they promise for all bytes there are.
+//! journal runs them on `u64` and byte slices, `proofs/smt` on a solver's terms, to show
+//! their promises for all possible bytes.
 //!
 //! The rules that keep this possible: numbers are [`Word`]s with ordinary operators, and no operation
 //! may overflow; bytes are read through [`Bytes`] alone, and never out of range; a loop whose

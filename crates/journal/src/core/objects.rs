@@ -1,9 +1,9 @@
 //! The core's knowledge of which uncommitted transactions name which objects.
 //!
-//! While one stream alone has uncommitted operations there are no questions: each transaction only lists what its operations
-//! named. When a second stream comes, or a sync asks about an object, the lists are indexed (a long one is sorted, which takes
-//! a tenth of the time), and from then on each operation is, until one stream is alone again. An operation that stays in its
-//! own stream's order relates to nothing, so nothing is lost by that.
+//! While one stream alone has uncommitted operations, objects need no lookup: each transaction only lists those that its
+//! operations named. When a second stream comes, or a sync asks about an object, the lists are indexed (a long one is sorted,
+//! which takes a tenth of the time), and from then on each operation is, until one stream is alone again. An operation that
+//! stays in its own stream's order relates to nothing, so nothing is lost by that.
 //!
 //! Invariants: while `indexing`, index and runs have all objects of all lists; else all transactions are of
 //! one stream, and the index has the first `indexed` objects of each list. An object is in

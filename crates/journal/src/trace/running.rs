@@ -39,7 +39,7 @@ impl Start {
     }
 }
 
-/// A part of a record, or a tail header, that was written: what a block's bytes may be.
+/// A part of a record, or a tail header, that was written: possible bytes of a block.
 #[derive(Clone)]
 pub(super) struct Written {
     /// Number of events up to its write, that included.

@@ -79,7 +79,7 @@ fn an_operation_sees_and_changes_its_writes_around_the_log() {
 }
 
 /// A transaction that froze alone on a block waits for its data, and others commit the block
-/// meanwhile: its record adds to what they left. It took its frozen image for the committed one, and
+/// meanwhile: its record adds to their changes. It took its frozen image for the committed one, and
 /// their changes were gone (found by threads against the model).
 #[test]
 fn a_transaction_that_was_alone_when_it_froze_keeps_later_commits_of_others() {

@@ -1,5 +1,5 @@
-//! The behaviour that streams, threads and workers see: which waits for which, what merges, what
-//! becomes durable by itself, and that no thread waits for ever.
+//! The behaviour that streams, threads and workers see: waits, merges, durability without a
+//! sync, and that no thread waits for ever.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -223,7 +223,7 @@ fn each_stream_commits_when_its_own_interval_has_passed() {
     assert_eq!(journal.commit_due().unwrap(), Some(second));
     assert_eq!(durable(), [0, 0, 0]);
     clock.advance(second);
-    // Stream 2 after 3 of its own, and not what the others have.
+    // Stream 2 after 3 of its own, without those of the others.
     assert_eq!(journal.commit_due().unwrap(), Some(second));
     assert_eq!(durable(), [0, 2, 0]);
     clock.advance(second);

@@ -244,8 +244,8 @@ pub(crate) fn number(block: &Block, offset: usize) -> u64 {
     u64::from_le_bytes(block[offset..offset + 8].try_into().unwrap())
 }
 
-/// Whether a state is one that operations leave: each adds to one block what it takes from another,
-/// so the sum over all is zero; and each reference leads to the data that it names.
+/// Whether a state is one that operations leave: each adds to one block the amount that it takes
+/// from another, so the sum over all is zero; and each reference leads to the data that it names.
 pub(crate) fn look(disk: &MemDevice) -> Result<(), String> {
     let mut sum = 0u64;
     for at in (0..META).map(BlockNo) {

@@ -1,4 +1,4 @@
-//! The disk under test: where things lie, images to start from, and what a recovery left.
+//! The disk under test: its layout, images to start from, and the state after a recovery.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -84,7 +84,7 @@ pub(crate) fn kind(len: usize) -> Kind {
     }
 }
 
-/// The blocks before `end` that a journal shows, whatever they are.
+/// The blocks before `end` that a journal shows, with any content.
 pub(crate) fn contents(journal: &Journal, end: u64) -> Result<log::Image, String> {
     let mut bytes = vec![0; (end - META.start) as usize * BLOCK_SIZE];
     journal

@@ -1,5 +1,5 @@
-//! Carries a history out on a journal and on the specification, and compares: what is read
-//! while it runs, and what crashes leave, after recovery, read-only recovery and recovery cut again.
+//! Carries a history out on a journal and on the specification, and compares: reads while it runs,
+//! and states after crashes, with recovery, read-only recovery and recovery cut again.
 
 use crate::disk::{META, REGION, STARTS, config, contents, fresh, kind, model, shows};
 use crate::history::{Act, History, Step};
@@ -644,8 +644,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// The process is killed, the device's cache lives on: the next process may lose what it
-    /// read until it has recovered, and nothing of it afterwards.
+    /// The process is killed, the device's cache lives on: the next process may lose blocks
+    /// that it read until it has recovered, and none afterwards.
     fn killed(&mut self, cut: &Cut, rng: &mut Rng) -> Result<Recovered, String> {
         let sim = Arc::new(cut.killed());
         let opened = Journal::open(sim.clone(), config(self.setup.faults, false));

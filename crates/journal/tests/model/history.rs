@@ -64,7 +64,7 @@ pub(crate) enum Step {
     Reclaim,
     /// Closes and opens again.
     Reopen,
-    /// Goes on from what a crash leaves; `kill`: of the process, with the device's cache alive.
+    /// Goes on from the state after a crash; `kill`: of the process, with the device's cache alive.
     Crash {
         kill: bool,
         choice: u64,

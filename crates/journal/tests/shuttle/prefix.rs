@@ -56,8 +56,8 @@ fn homes(stream: usize, number: u64) -> impl Iterator<Item = BlockNo> {
 }
 
 impl Prefix {
-    /// The next operation of a stream: counts it, and names it; perhaps on what is common,
-    /// perhaps with a new block around the log.
+    /// The next operation of a stream: counts it, and names it; perhaps on the common
+    /// object, perhaps with a new block around the log.
     fn act(&self, stream: usize, common: Option<Common>, around: bool) {
         let number = self.history.done[stream].load(SeqCst) + 1;
         let credits = Credits {

@@ -75,7 +75,7 @@ fn mutate(random: &mut Random, image: &mut Image, blocks: &[u64]) {
     }
 }
 
-/// Some changes through the mounted code, whatever they come to.
+/// Some changes through the mounted code, with any result.
 fn use_it(fs: &Fs, image: &Image, random: &mut Random) {
     let me = &Caller::root();
     let inos: Vec<u64> = image.paths.values().copied().collect();

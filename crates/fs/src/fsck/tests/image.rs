@@ -150,8 +150,8 @@ fn list() -> Vec<u8> {
     Acl::new(entries.map(entry).to_vec()).unwrap().to_xattr()
 }
 
-/// Reads everything that can be reached, through the mounted code. Returns how many inodes that
-/// were, and what went wrong.
+/// Reads everything that can be reached, through the mounted code. Returns the number of
+/// inodes, and the failures.
 pub(super) fn walk(fs: &Fs) -> (usize, Vec<String>) {
     let me = &Caller::root();
     let (mut seen, mut errors) = (0, Vec::new());
