@@ -217,7 +217,7 @@ impl<W: Fn(&Path), C: Fn(&State)> CrashTest<W, C> {
             acked: lines("CRASH_ACKED"),
             issued: lines("CRASH_ISSUED"),
         };
-        // The first line is what groups findings: the message alone.
+        // The first line groups findings: the message alone.
         std::panic::set_hook(Box::new(|info| {
             let payload = info.payload();
             let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());

@@ -39,7 +39,7 @@ impl LiveMount {
         self.ask("cut", &["--policy", policy, "--seed", &seed.to_string()])
     }
 
-    /// Shows what survived.
+    /// Shows the surviving state.
     ///
     /// # Errors
     /// If the power is on, or the mount does not answer.

@@ -3,9 +3,9 @@
 //!
 //! After a failed write or flush nothing may be changed any more and no sync may succeed, also
 //! when the device has recovered; everything still can be read; unmounting returns. A mount of
-//! the healthy device then finds what the contract allows after the operation that failed: it, or
-//! not, and all that was acknowledged. A failed read stops at most its own call. The same for the
-//! device after a power cut at that moment.
+//! the healthy device then finds a state that the contract allows after the operation that
+//! failed: with or without it, and with all acknowledged ones. A failed read stops at most its
+//! own call. The same for the device after a power cut at that moment.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::Contract;

@@ -72,7 +72,7 @@ pub enum Mutation {
     TrimAgain,
     /// Without a log: blocks are trimmed in the epoch before the one that frees them.
     TrimBefore,
-    /// All free space is trimmed as the bitmaps in memory have it, whatever of that is committed.
+    /// All free space is trimmed by the bitmaps in memory, committed or not.
     TrimCurrent,
     /// An inode slot is used by another stream before its freeing is durable.
     SlotsEarly,

@@ -373,8 +373,8 @@ pub(crate) fn side_by_side(seed: u64, index: u64) -> Scenario {
     }
 }
 
-/// Files that are written through handles, which close and sync them, and that are renamed, truncated and removed: what a kernel
-/// may keep, and until when.
+/// Files that are written through handles, which close and sync them, and that are renamed, truncated and removed: they test
+/// the pages that a kernel may keep.
 pub(crate) fn kept(seed: u64, index: u64) -> Scenario {
     let mut below = numbers(seed.wrapping_mul(0x7_0000_0001).wrapping_add(index));
     let setup = [

@@ -24,8 +24,8 @@ pub const XATTR_SYNC_STORE: &str = "system.steadfast.sync-store";
 /// everything durable first, 1 in the log, 2 nothing more.
 pub const IOCTL_SHUTDOWN: u32 = 0x8004_587d;
 
-/// Setting this attribute shuts down; its value is `everything`, `log` or `nothing`:
-/// what is made durable first.
+/// Setting this attribute shuts down; its value is `everything`, `log` or `nothing`: the
+/// part that is made durable first.
 pub const XATTR_SHUTDOWN: &str = "system.steadfast.shutdown";
 
 /// `FITRIM`, as fstrim(8) asks for it: a pointer to three 64-bit numbers, the first byte, how many, and the shortest run;

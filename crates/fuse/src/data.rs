@@ -80,7 +80,7 @@ impl Server {
             .call("access", |fs| fs.access(&caller, ino, mask))
     }
 
-    /// Opens a file; returns what the kernel may keep in its caches.
+    /// Opens a file; returns flags for the kernel's caches.
     pub(crate) fn opened(
         &self,
         request: &Requester,
@@ -113,7 +113,7 @@ impl Server {
         Ok(self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))
     }
 
-    /// Opens a directory; returns what the kernel may keep in its caches.
+    /// Opens a directory; returns flags for the kernel's caches.
     pub(crate) fn opened_directory(
         &self,
         request: &Requester,
@@ -156,7 +156,7 @@ impl Server {
                 Ok((attr, DIRECT, how))
             }
             Ok(attr) => Ok((attr, CACHED, self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))),
-            // The kernel believed that the name was free: it is to look again.
+            // The kernel assumed that the name was free: it is to look again.
             Err(errno) if errno.code() == Errno::EEXIST.code() && flags.0 & EXCLUSIVE == 0 => {
                 Err(Errno::ESTALE)
             }

@@ -1,8 +1,8 @@
 //! Making and undoing the mount itself: `mount(2)` for root, `fusermount3` for others.
 //!
 //! The protocol crate could mount, too, but it unmounts *by path* once more when its
-//! session ends, which would hit whatever lies below or has been mounted since. Here a
-//! mount is only undone while the kernel lists it at its path.
+//! session ends, which would hit a mount below or a later one. Here a mount is only
+//! undone while the kernel lists it at its path.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};

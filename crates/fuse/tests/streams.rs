@@ -223,7 +223,7 @@ fn a_set_user_id_program_has_its_parents_stream_and_cannot_be_moved_by_its_user(
     );
 }
 
-/// A user who may call sudo(8) for anything, in a mount namespace of its own: nothing changes for the system.
+/// A user that may call sudo(8) for any command, in a mount namespace of its own: nothing changes for the system.
 #[test]
 fn a_command_of_sudo_is_in_the_stream_of_the_user_who_called_it() {
     if !rustix::process::geteuid().is_root() {

@@ -74,7 +74,7 @@ impl Traced {
         let lines = self.lines.lock().unwrap();
         let asked = lines.iter().map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            // when, what, node, [name,] "by", thread
+            // time, kind, node, [name,] "by", thread
             match words[..] {
                 [_, what, _, "by", _] => what.to_owned(),
                 [_, what, _, name, "by", _] => format!("{what} {}", name.trim_matches('"')),
@@ -327,7 +327,7 @@ fn a_direct_write_takes_capabilities_away_as_a_cached_one_does() {
 
 #[test]
 fn a_direct_write_that_asks_for_it_is_durable_when_it_returns() {
-    // The kernel sends no FSYNC after a direct write, whatever O_SYNC, O_DSYNC or RWF_DSYNC say.
+    // The kernel sends no FSYNC after a direct write, with or without O_SYNC, O_DSYNC or RWF_DSYNC.
     let Some(m) = Mount::new(|_| {}) else { return };
     let fsyncs = || m.fs.fsyncs.load(std::sync::atomic::Ordering::SeqCst);
     let flags = [

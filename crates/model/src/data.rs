@@ -1,7 +1,7 @@
 //! The bytes of one file, sparse and cheap to clone.
 //!
-//! Invariants: pages that are absent read as zeros; bytes of a page at or past the
-//! size are zero, so that growing a file never shows what a shrink cut off. Equal
+//! Invariants: pages that are absent read as zeros; bytes of a page at or past the size
+//! are zero, so that growing a file never shows bytes that a shrink cut off. Equal
 //! contents have equal digests, whichever pages happen to be present.
 
 use crate::hash::Hasher128;

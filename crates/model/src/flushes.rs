@@ -1,7 +1,6 @@
 //! Disks that return to a flush, and which flush: the contracts `flush=store` and `flush=cache`.
 //!
-//! `flush=store`: what a flush acknowledged survives the loss of the machine; after any crash the disk is a flush that includes
-//! it.
+//! `flush=store`: acknowledged flushes survive the loss of the machine; after any crash the disk is a flush that includes them.
 //!
 //! `flush=cache`: a flush is durable on the cache device. If process or power fails, the disk is exactly the last flush. If machine
 //! or cache is lost, or another machine takes over, the disk is exactly some earlier flush, at most `lag` behind.

@@ -1,7 +1,7 @@
 //! Pages whose bytes are kept elsewhere: a recorder has them in its file already.
 //!
-//! Invariants: the pieces of a page do not overlap and lie in order; what no piece covers is zero; a store never changes bytes that a
-//! piece refers to.
+//! Invariants: the pieces of a page do not overlap and lie in order; bytes that no piece covers are zero; a store never changes
+//! bytes that a piece refers to.
 
 use crate::pages::PAGE;
 use std::fmt::Debug;
@@ -118,7 +118,7 @@ impl KeptPage {
 }
 
 fn piece(from: usize, len: usize, offset: u64) -> Piece {
-    // A page is smaller than what these hold.
+    // A page is smaller than the content of these.
     Piece {
         from: from as u16,
         to: (from + len) as u16,

@@ -16,7 +16,7 @@
 //! set such bytes, they hold its value or one that any later operation gave them, in the cut or not.
 //!
 //! Times are the caller's: positions in a device's trace. An operation applied at `t` may be
-//! seen by cuts after `t`; what was acknowledged at `t` binds cuts at `t` and later.
+//! seen by cuts after `t`; an acknowledgement at `t` binds cuts at `t` and later.
 //!
 //! Module `check` finds the cut that explains a recovered disk, `explain` says why there is none.
 //! No I/O, no knowledge of any journal.
@@ -54,7 +54,7 @@ pub enum Access {
 /// One change of one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// A new life with these contents, whatever was there.
+    /// A new life with these contents, not the former ones.
     Begin {
         /// The block.
         block: u64,
@@ -570,7 +570,7 @@ impl Log {
         promise
     }
 
-    /// A promise was kept: whatever happens after `at`, it survives.
+    /// A promise was kept: it survives every later event after `at`.
     pub fn acknowledge(&mut self, promise: &Promise, at: usize) {
         let mut least = self
             .bounds
@@ -598,8 +598,8 @@ impl Log {
         self.freed.keys().copied()
     }
 
-    /// The power failed, and `survivors` explain what was `found`: they are the log's new,
-    /// durable beginning. Times start anew.
+    /// The power failed, and `survivors` explain `found`: they are the log's new, durable
+    /// beginning. Times start anew.
     pub fn crash(&mut self, survivors: &Survivors, found: &Image) {
         let mut disk = Image::new();
         for (block, len) in self.live(survivors) {

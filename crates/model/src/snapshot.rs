@@ -1,9 +1,9 @@
 //! The observable state of a file system, in one canonical form.
 //!
-//! A [`Snapshot`] maps every path to what is there. Two of them are equal if no
-//! program could tell the trees apart by names, attributes, contents and links
-//! (inode numbers aside). Times are compared if asked for ([`Observe`]); atime, ctime,
-//! the size of directories and the space used never are.
+//! A [`Snapshot`] maps every path to its entry. Two of them are equal if no program could
+//! tell the trees apart by names, attributes, contents and links (inode numbers aside).
+//! Times are compared if asked for ([`Observe`]); atime, ctime, the size of directories
+//! and the space used never are.
 //!
 //! [`Digest`] is a 128-bit summary: a sum over the paths, so the parts that a
 //! comparison may leave out are kept apart.
@@ -73,7 +73,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether the two differ at most in what a regular file holds, its size included, and in times.
+    /// Whether the two differ at most in the content of a regular file, its size included, and in times.
     pub(crate) fn same_but_content(&self, other: &Entry) -> bool {
         let sized = |entry: &Entry| match entry.kind {
             FileKind::Regular => 0,

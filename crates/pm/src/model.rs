@@ -63,7 +63,7 @@ pub(crate) struct Pending {
     key: u128,
     /// The stores that a crash may lose, by group, in order.
     groups: BTreeMap<Group, Vec<Store>>,
-    /// For each thread what its next fence makes durable: the stores of a group up to an event.
+    /// Stores that the next fence of each thread makes durable: the stores of a group up to an event.
     promised: HashMap<u32, BTreeMap<Group, usize>>,
 }
 

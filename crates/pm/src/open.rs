@@ -21,9 +21,9 @@ pub enum Eadr {
     /// If the platform says so.
     #[default]
     Detect,
-    /// Yes, whatever the platform says. If that is wrong, a power cut damages the volume.
+    /// Yes, regardless of the platform. If that is wrong, a power cut damages the volume.
     Assume,
-    /// No, whatever the platform says: lines are written back.
+    /// No, regardless of the platform: lines are written back.
     Ignore,
 }
 

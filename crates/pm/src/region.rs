@@ -22,7 +22,7 @@ pub enum Durability {
 /// A region of persistent memory. See the [crate's documentation](crate).
 ///
 /// All methods take `&self`: words are atomic, so that racing threads see old or new words and never a torn one. Order between
-/// threads is the caller's: what was written by [`write_data`](Region::write_data) is ordered before later stores only by a
+/// threads is the caller's: stores by [`write_data`](Region::write_data) are ordered before later stores only by a
 /// [`fence`](Region::fence).
 pub struct Region {
     mapping: Mapping,

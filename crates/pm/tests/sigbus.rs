@@ -121,7 +121,7 @@ fn child(case: &str) -> ExitStatus {
 fn fault_elsewhere() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = File::create_new(dir.path().join("file")).unwrap();
-    // SAFETY: a new mapping of a file that has no bytes; touching it faults, which is what the test is about.
+    // SAFETY: a new mapping of a file that has no bytes; the test touches it to make it fault.
     unsafe {
         let at = libc::mmap(
             ptr::null_mut(),

@@ -1,10 +1,10 @@
 //! Checks a volume that is not mounted, and repairs it if asked to.
 //!
 //! A check is the look that a mount takes ([`crate::mount`]): one place decides the findings, and the right state. A check
-//! stores nothing. A repair stores what a mount would, fences, then stores what puts damage right, and looks again until
-//! nothing is left. It loses nothing that can be reached: a name that cannot be is replaced, a directory page in a wrong
-//! place is moved; a name is only removed if it leads nowhere or if the inode can be reached by another. A cut in the middle
-//! leaves a volume that the next repair goes on with.
+//! stores nothing. A repair stores the fixes of a mount, fences, then stores the repairs of damage, and looks again until
+//! nothing is left. It loses nothing that can be reached: an invalid name is replaced, a directory page in a wrong place is
+//! moved; a name is only removed if it leads nowhere or if the inode can be reached by another. A cut in the middle leaves a
+//! volume that the next repair goes on with.
 //!
 //! Metadata has no checksums, so a wrong value that could be right is not found.
 

@@ -1,7 +1,7 @@
 //! The superblock: the parameters of a volume, in two copies, and hints that change with each mount.
 //!
-//! Promise: nothing in a superblock is believed before its checksum and its geometry were checked against the region, so
-//! a holder of a [`Superblock`] may compute addresses with its geometry. The first copy that is valid counts.
+//! Promise: a superblock is used only after its checksum and its geometry were checked against the region, so a holder
+//! of a [`Superblock`] may compute addresses with its geometry. The first copy that is valid counts.
 //!
 //! Superblocks are stored by mkfs, by a growth and by a repair; hints by a mount and an unmount.
 

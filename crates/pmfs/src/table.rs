@@ -127,8 +127,8 @@ impl<'t> Node<'t> {
         &self.home.opens
     }
 
-    /// The inode lives here from now on, in the state that the place has: [`State::newborn`], or what was put there under
-    /// its lock, which is held still.
+    /// The inode lives here from now on, in the state that the place has: [`State::newborn`], or a state that was put
+    /// there under its lock, which is held still.
     #[inline]
     pub fn settle(&self) {
         self.home.life.store(self.word(), Ordering::Release);

@@ -98,8 +98,8 @@ impl CrashImage {
         }
     }
 
-    /// A hash of the contents as the cut left them, whatever was written since. Equal for
-    /// equal contents, also of different cuts and traces; see [`Image::fingerprint`].
+    /// A hash of the contents as the cut left them, without later writes. Equal for equal
+    /// contents, also of different cuts and traces; see [`Image::fingerprint`].
     #[must_use]
     pub fn fingerprint(&self) -> u128 {
         self.fingerprint

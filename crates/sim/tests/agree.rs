@@ -1,4 +1,4 @@
-//! Every device agrees with a plain array of bytes, whatever is asked of it.
+//! Every device agrees with a plain array of bytes, for any requests.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;

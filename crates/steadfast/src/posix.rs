@@ -285,7 +285,7 @@ impl Files {
         })
     }
 
-    /// Only the owner reads what replaces a file until it has that file's mode.
+    /// Only the owner reads the temporary file until it has the old file's mode.
     fn first_mode(&self) -> Mode {
         Mode::from_raw_mode(if self.old.is_some() { 0o600 } else { 0o666 })
     }

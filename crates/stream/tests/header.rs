@@ -6,7 +6,7 @@ use std::process::Command;
 
 use steadfast_stream::wire;
 
-/// Prints what the header defines.
+/// Prints the definitions of the header.
 const PROGRAM: &str = r#"
 #include <steadfast/stream.h>
 #include <stdio.h>

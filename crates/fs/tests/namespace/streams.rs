@@ -290,7 +290,7 @@ fn corner_57_a_split_of_a_directory_block_takes_the_entries_in_it_along() {
     let names = v.names(d);
     v.fsync(&stream(2), mark, false).unwrap();
     let after = v.after_a_cut();
-    // All of stream 2, and of stream 1 what had to come along: here everything or nothing.
+    // All of stream 2, and the part of stream 1 that it took along: here everything or nothing.
     let found = after.names(d);
     let mine = |names: &[String], who: &str| names.iter().filter(|n| n.starts_with(who)).count();
     assert_eq!((mine(&found, "old"), mine(&found, "two")), (20, 100));

@@ -192,7 +192,7 @@ fn judge(template: &Template, faults: Faults, first: &Script, second: &Script) -
     })
 }
 
-/// Every operation; some with what came before them in their stream.
+/// Every operation; some with earlier operations of their stream.
 const SCRIPTS: &str = "
     create mknod /d/n file 644 0
     create mknod /d/m file 644 0

@@ -1,4 +1,4 @@
-//! The volume that every pair begins with, and what an operation is seen to change on it.
+//! The volume that every pair begins with, and the visible changes of an operation.
 //!
 //! It has files in one directory and in several, two names of one file, inode blocks with room, full ones and
 //! one whose inodes can all go, a directory without entries, one with several leaves of which one is full and

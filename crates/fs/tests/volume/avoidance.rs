@@ -1,4 +1,4 @@
-//! Data that is removed again before a sync requests it is not written (ccfs §4, table 3), whatever
+//! Data that is removed again before a sync requests it is not written (ccfs §4, table 3), also if
 //! other streams sync meanwhile. Counted in blocks that reach the device.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -50,7 +50,7 @@ impl Volume {
             device: MemDevice::new(mib * BLOCKS_PER_MIB),
             written: AtomicU64::new(0),
         });
-        // A quarter of the log has room for what placing 100 MiB may take.
+        // A quarter of the log has room for the placing of 100 MiB.
         let wanted = MkfsOptions {
             log_blocks: Some(8192),
             ..MkfsOptions::default()

@@ -14,7 +14,7 @@ use steadfast_vfs::{
     AllocateMode, Caller, FileKind, FileSystem, Ino, NewNode, SetAttr, Wanted, XattrMode,
 };
 
-/// Far beyond what a sound run takes: only a hang reaches it.
+/// Far beyond the time of a sound run: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A device that counts its flushes, which can be held up.

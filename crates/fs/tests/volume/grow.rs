@@ -358,7 +358,7 @@ fn corner_34_another_volumes_superblock_does_not_make_this_one_grow() {
     block[std::mem::offset_of!(Superblock, uuid)] ^= 1;
     let uuid = grown_uuid(block);
     seal(&uuid, BlockNo(0), block);
-    // The journal is another volume's: nothing of it can be believed.
+    // The journal is another volume's: nothing of it can be trusted.
     let error = refusal(&other);
     assert!(matches!(error, Error::Journal { .. }), "{error}");
 }

@@ -1,5 +1,5 @@
-//! Large overwrites out of place: what goes where, what stays in one piece, and the same bytes as a vector in any case. The
-//! journal runs inline, so every run is the same.
+//! Large overwrites out of place: their places, their contiguity, and the same bytes as a vector in any case. The journal
+//! runs inline, so every run is the same.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;

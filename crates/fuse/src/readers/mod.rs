@@ -236,7 +236,7 @@ impl Readers {
         }
     }
 
-    /// Whether such a wait is believed to put this thread to sleep for long.
+    /// Whether such a wait will probably put this thread to sleep for long.
     pub(crate) fn sleeps(&self, what: For) -> bool {
         self.state().rule.sleeps(what)
     }

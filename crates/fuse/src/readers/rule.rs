@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) const COMPANY: u64 = 64;
 /// A thread that sleeps for this long is worth another thread's waking.
 pub(crate) const LONG: Duration = Duration::from_micros(60);
-/// Waits that sleep for long count up to this, others down to zero: from the middle on, the next one is believed to.
+/// Waits that sleep for long count up to this, others down to zero: from the middle on, the next one is expected to.
 const VOTES_MAX: u8 = 7;
 const VOTES_LONG: u8 = 4;
 /// Requests of a lone client follow closely if this is the longest time between them.
@@ -99,7 +99,7 @@ impl Rule {
         true
     }
 
-    /// Whether a wait that begins is believed to put the thread to sleep for long.
+    /// Whether a wait that begins will probably put the thread to sleep for long.
     pub(crate) fn sleeps(&self, what: For) -> bool {
         self.votes[what as usize] >= VOTES_LONG
     }

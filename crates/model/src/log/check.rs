@@ -191,7 +191,7 @@ impl Log {
             })
     }
 
-    /// The bounds of a cut at a time, made tighter by what acknowledged operations need.
+    /// The bounds of a cut at a time, made tighter by the needs of acknowledged operations.
     pub(super) fn bounds(&self, at: usize) -> Bounds {
         let (mut least, most) = (self.least(at), self.most(at));
         loop {
@@ -242,11 +242,11 @@ impl Log {
         })
     }
 
-    /// Whether a crash at `at` may leave `found`, and what survived then (one such cut, if
+    /// Whether a crash at `at` may leave `found`, and the survivors then (one such cut, if
     /// several look the same). Blocks that do not live are not looked at.
     ///
     /// # Errors
-    /// [`Violation`] says what is wrong with it.
+    /// [`Violation`] names the fault.
     pub fn check(&self, found: &Image, at: usize) -> Result<Survivors, Box<Violation>> {
         self.search(found, &self.bounds(at))
             .ok_or_else(|| Box::new(self.explain(found, at)))
@@ -302,7 +302,7 @@ impl Search<'_> {
         expected.is_none_or(|e| found.is_some_and(|f| f.starts_with(e)))
     }
 
-    /// Whether the chosen prefixes up to `stream` have what they need of each other.
+    /// Whether the chosen prefixes up to `stream` meet each other's needs.
     fn has_needs(&self, stream: usize) -> bool {
         let needs = self.log.needs_at(stream, self.taken[stream]);
         let could_have = |(other, n): (usize, &u32)| match other < stream {

@@ -1,5 +1,5 @@
-//! Why no allowed cut explains a disk: what it lacks, what it should not have, or how it
-//! differs from the nearest one.
+//! Explains why no cut matches a disk: missing operations, excess operations, or the
+//! difference from the nearest cut.
 
 use super::check::{Bounds, Survivors};
 use super::{Image, Log, entry, hex};

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! The specification says what it should, and agrees with the definition carried out
+//! The specification allows the right cuts, and agrees with the definition carried out
 //! literally over all subsets of small histories. Each fault planted in it shows.
 use super::*;
 use std::collections::HashSet;

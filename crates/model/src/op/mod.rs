@@ -1,4 +1,4 @@
-//! Operations as values: what a test does to a file system, by path.
+//! Operations as values: the calls of a test on a file system, by path.
 //!
 //! An [`Op`] can be printed on one line and read back ([`Op`]'s `Display` and
 //! `FromStr`), so a failing history is a text file. The same `Op` runs on a
@@ -381,7 +381,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Directory and name; `root` is what the call reports for the root itself.
+    /// Directory and name; `root` is the result for the root itself.
     fn entry(&self, path: &Path, root: Errno) -> Result<(Ino, Vec<u8>), Errno> {
         let (name, above) = path.0.split_last().ok_or(root)?;
         Ok((self.down(above)?, name.clone()))

@@ -1,5 +1,5 @@
-//! Why a tree is not allowed: what it lacks, what it should not have, or what it is
-//! nearest to.
+//! Explains why a tree is not allowed: missing operations, excess operations, or the
+//! nearest tree.
 
 use super::states::put;
 use super::{Cut, History, covers};

@@ -507,7 +507,7 @@ impl History {
         }
     }
 
-    /// Whether a crash at `cut` may leave what was observed. Returns the prefix of each
+    /// Whether a crash at `cut` may leave the observed state. Returns the prefix of each
     /// stream that was found (one of them, if several look the same).
     pub fn check(&self, found: &Snapshot, cut: Cut) -> Result<Vec<Prefix>, Box<Violation>> {
         self.check_digest(&found.digest(), cut)
@@ -557,8 +557,8 @@ impl History {
             .collect()
     }
 
-    /// Whether no operation of `stream` builds on what another stream did: with every choice of the others'
-    /// operations that is allowed without the stream, all of its own are allowed, too. Syncs are left out of account.
+    /// Whether no operation of `stream` builds on another stream's: with every choice of the others' operations that
+    /// is allowed without the stream, all of its own are allowed, too. Syncs are left out of account.
     #[must_use]
     pub fn stands_alone(&self, stream: Stream) -> bool {
         let Some(index) = self.streams.iter().position(|s| *s == stream) else {
@@ -578,8 +578,8 @@ impl History {
         having(0).is_subset(&having(all))
     }
 
-    /// The tree with the fewest operations that a crash at `cut` may leave: what syncs demand, and what that builds on. A
-    /// file system that keeps streams apart leaves it, if nothing is written that need not be.
+    /// The tree with the fewest operations that a crash at `cut` may leave: those that syncs demand, and their
+    /// prerequisites. A file system that keeps streams apart leaves it, if nothing is written that need not be.
     #[must_use]
     pub fn weakest(&self, cut: Cut) -> Option<Tree> {
         let least = self.least(cut.acked);

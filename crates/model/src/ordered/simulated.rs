@@ -252,7 +252,7 @@ fn simulate(bug: Bug, seeds: std::ops::Range<u64>) -> usize {
                         _ => {}
                     }
                 }
-                // A failure builds on whatever made it fail: here, on everything.
+                // A failure builds on its causes: here, on everything.
                 (Ok(_), Err(_)) if strict => sim.commit(|_| true),
                 _ => {}
             }

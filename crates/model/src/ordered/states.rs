@@ -63,7 +63,7 @@ pub(super) fn put(tree: &mut Tree, piece: &Piece) -> bool {
     let outcome = tree.call(&piece.call, &piece.caller, piece.at);
     let same = outcome == piece.outcome && effect(&before, tree).digest == piece.effect;
     if piece.outcome.is_err() {
-        // A failed call has changed nothing, whatever it would do here.
+        // A failed call has changed nothing, even if it would change something here.
         *tree = before;
     }
     same

@@ -526,7 +526,7 @@ fn a_stream_is_independent_unless_it_builds_on_a_part_of_another() {
     ]));
     assert!(alone(&["1 mknod /d/a file 644 0"]), "it did nothing");
     assert!(!alone(&["1 mkdir /d/a 755", "2 mknod /d/a/b file 644 0"]));
-    // Without the removal, but with what it removed, the name would be taken.
+    // Without the removal, but with the removed inode, the name would be taken.
     let lines = ["mknod /d/a file 644 0", "unlink /d/a"].map(|op| format!("1 {op}"));
     assert!(!alone(&[&lines[0], &lines[1], "2 mknod /d/a file 644 0"]));
 }

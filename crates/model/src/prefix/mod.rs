@@ -14,7 +14,7 @@
 //!   made, or its size changed, or it was truncated, punched or preallocated since the first tree,
 //!   metadata is committed first up to there: older trees go, in which x is not *block stable*
 //!   (section 6.1), and an append is covered;
-//! - `fsync(x)`, and `fdatasync` of what is no regular file, also leave the last tree only
+//! - `fsync(x)`, and `fdatasync` of an inode that is no regular file, also leave the last tree only
 //!   (figure 4), whatever x is; `sync` does so for all files;
 //! - every other call that changes the tree adds a tree (figure 3).
 //!
@@ -187,8 +187,9 @@ impl PrefixHistory {
             .get(if shrinks { cut.acked } else { cut.issued })
     }
 
-    /// Whether a crash at `cut` may leave what was observed. Returns which tree was found,
-    /// counted from the oldest (the newest, if several look the same).
+    /// Whether a crash at `cut` may leave the observed state. Returns the number of the
+    /// tree that was found, counted from the oldest (the newest, if several look the
+    /// same).
     ///
     /// # Errors
     /// It may not.

@@ -95,7 +95,7 @@ impl Member {
         }
     }
 
-    /// Changes bytes of all older values: of what is appended, cut off or punched, a crash
+    /// Changes bytes of all older values: for appended, cut off or punched bytes, a crash
     /// leaves no other value in this tree.
     fn change_older(&mut self, ino: Ino, bytes: &Range<u64>, new: impl Fn(u64) -> u8) {
         let Some(older) = self.older.get_mut(&ino) else {

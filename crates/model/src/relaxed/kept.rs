@@ -24,7 +24,7 @@ struct Version {
 pub(super) struct Kept {
     /// End of the file, whatever has arrived; unknown before the first write.
     size: Option<u64>,
-    /// Of each page that was written, what it may hold, the newest last. The first is that from before.
+    /// Possible contents of each page that was written, the newest last. The first is that from before.
     pages: BTreeMap<u64, Vec<Version>>,
 }
 

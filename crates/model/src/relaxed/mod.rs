@@ -4,7 +4,7 @@
 //! A write to a file is *kept* (by the kernel, in its page cache) and may become durable later than its place until the
 //! file is closed or synced; at that call, all of it is in the order. Exactly:
 //!
-//! - a write changes the tree that programs see, and adds to what is kept of the file, page by page (module `kept`);
+//! - a write changes the tree that programs see, and adds to the kept pages of the file (module `kept`);
 //! - each page of a file that is kept may be in the tree with any content that it had since the file was last closed or synced,
 //!   that from before included, whatever other pages have; the file reaches to the farthest byte of
 //!   what is there, or to where a call about its size has put its end;
@@ -13,7 +13,7 @@
 //! - all other calls are in the order at their place, atomic.
 //!
 //! So a rename over a file after a close is as safe as under `ordered`, and no file shows bytes that were not
-//! written to it: what has not arrived is what was there, or zeros.
+//! written to it: a page that has not arrived has its old content, or zeros.
 //!
 //! An answered `fsync` of anything makes durable everything in the order up to it. A refused call binds nothing. Times are
 //! not compared. Neighbours: [`crate::ordered`], [`crate::prefix`], [`crate::tree`], [`crate::snapshot`].
@@ -282,8 +282,8 @@ impl RelaxedHistory {
         }
     }
 
-    /// Whether a crash at `cut` may leave what was observed. Returns how many operations are there
-    /// (the most, if several prefixes look the same).
+    /// Whether a crash at `cut` may leave the observed state. Returns the number of operations
+    /// that are there (the most, if several prefixes look the same).
     ///
     /// # Errors
     /// It may not.

@@ -28,7 +28,7 @@ fn history(setup: &[&str], lines: &[&str]) -> RelaxedHistory {
     h
 }
 
-/// Whether a crash after everything was answered may leave what these lines make.
+/// Whether a crash after everything was answered may leave the tree of these lines.
 fn allows(h: &RelaxedHistory, lines: &[&str]) -> bool {
     let found = Snapshot::of_tree(&tree(lines));
     h.check(&found, Cut::after(h.len())).is_ok()

@@ -1,6 +1,6 @@
-//! Findings of a check: one [`Problem`] per kind, each with its severity, its meaning and its repair.
-//! A [`Finding`] says where it is. A mount for writing does what is due for notes, passes over what is minor, and refuses
-//! damage; a read-only mount leaves damaged objects out.
+//! Findings of a check: one [`Problem`] per kind, each with its severity, its meaning and its repair. A [`Finding`] has
+//! its place. A mount for writing finishes the work of notes, passes over minor findings, and refuses damage; a read-only
+//! mount leaves damaged objects out.
 
 use crate::layout::{InodeRef, Page, Place};
 use std::collections::BTreeMap;

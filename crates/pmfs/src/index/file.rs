@@ -174,7 +174,7 @@ impl FileIndex {
         }
     }
 
-    /// The page at `offset`, with what follows it in its extent; `None` in a hole.
+    /// The page at `offset`, with the rest of its extent; `None` in a hole.
     #[must_use]
     pub fn find(&self, offset: u64) -> Option<Extent> {
         self.at_or_before(offset)?.clipped(offset, u64::MAX)

@@ -1,7 +1,7 @@
 //! Names on the medium: reading, comparing and validating those of directory slots.
 //!
-//! Promise: whatever a slot holds, no byte outside its page is read, and a name that is handed out is one that a directory may
-//! have: 1 to 255 bytes, no NUL, no slash, neither `.` nor `..`.
+//! Promise: for any content of a slot, no byte outside its page is read, and a name that is handed out is one that a directory
+//! may have: 1 to 255 bytes, no NUL, no slash, neither `.` nor `..`.
 
 use crate::layout::{NAME_CONT, NAME_HEAD, Place, SLOT_BYTES, SLOTS_PER_PAGE, Tag, slot, slots_of};
 use crate::words::Words;

@@ -1,5 +1,5 @@
-//! Single objects as the medium has them, read with care: whatever the words say, no address is computed from a number that
-//! the geometry does not have.
+//! Single objects as the medium has them, read with care: for any words, no address is computed from a number that the
+//! geometry does not have.
 
 use crate::layout::{
     Commit, Geometry, InodeRef, Life, PAGE_BYTES, Page, PageState, Place, ROOT, birth_parts, desc,

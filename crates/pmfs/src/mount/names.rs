@@ -1,7 +1,7 @@
 //! Third pass: each directory alone. Its names, and the use of its slots.
 //!
-//! Every directory that is alive by its generation is listed, also one that turns out to be unreachable; what was found in such
-//! a one is dropped.
+//! Every directory that is alive by its generation is listed, also one that turns out to be unreachable; its findings are then
+//! dropped.
 
 use super::look::{Look, Reference};
 use super::pages::DirPage;

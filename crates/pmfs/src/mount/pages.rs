@@ -1,8 +1,8 @@
 //! First pass: every page descriptor alone. The pages of each inode, and their state.
 //!
-//! The state of a page depends on its owner's sequence and size, not on whether the owner can be reached: that is not known yet.
-//! So a defect of a page is kept as a [`Doubt`], which becomes a finding if the page's owner turns out to be reachable. A page of
-//! an inode that is not reachable is free, whatever its descriptor says.
+//! The state of a page depends on its owner's sequence and size, not on whether the owner can be reached: that is not known
+//! yet. So a defect of a page is kept as a [`Doubt`], which becomes a finding if the page's owner turns out to be reachable. A
+//! page of an inode that is not reachable is free, with any descriptor.
 
 use super::look::{Look, Owner, Reference, past_end, settled};
 use crate::fsck::finding::{Fix, Location, Log, Problem};
@@ -408,7 +408,7 @@ pub(crate) fn decide_kinds(
             None if directory > data => FileKind::Directory,
             None => FileKind::Regular,
         };
-        // The root is a directory whatever its pages show.
+        // The root is a directory regardless of its pages.
         (Some(kind) != told && number != crate::layout::ROOT).then_some((number, kind))
     };
     votes.into_iter().filter_map(decide).collect()

@@ -316,8 +316,8 @@ impl Recorded {
         Ok(())
     }
 
-    /// The volume that recovery makes of an image in which it finds `problem`, and what `calls` then do to it: a trace that
-    /// begins with the recovery, and the number of events before the first call.
+    /// The volume that recovery makes of an image in which it finds `problem`, and the effect of `calls` on it: a trace
+    /// that begins with the recovery, and the number of events before the first call.
     pub fn continued(
         &self,
         image: &CrashImage<'_>,

@@ -44,7 +44,7 @@ pub fn copy(fs: &PmFs) -> Region {
     Region::with_content(&fs.medium().content())
 }
 
-/// Checks a volume that is not mounted. Notes are allowed: what a crash leaves.
+/// Checks a volume that is not mounted. Notes, which a crash leaves, are allowed.
 #[track_caller]
 pub fn must_be_sound(region: Region) {
     let (report, _) = fsck(region, &FsckOptions::default(), &mut |_, _| {}).unwrap();

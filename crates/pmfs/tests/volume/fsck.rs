@@ -408,7 +408,7 @@ fn a_repair_that_is_cut_anywhere_is_gone_on_with_by_the_next() {
     }
 }
 
-/// A name that the repair makes up can be cut between its words; whatever is there then is a name, or gets another.
+/// A name that the repair makes up can be cut between its words; the remaining bytes are a name, or get another.
 fn without_made_up_names(tree: &Tree) -> Vec<&String> {
     let known = ["/file", "/link", "/dir", "/second", "/fifo"];
     let kept = tree

@@ -85,7 +85,7 @@ fn endures(volume: &Volume) -> bool {
     writable
 }
 
-/// Calls whatever can be called, on everything that is found. Errors are right; anything else that does not end is not.
+/// Makes all possible calls, on everything that is found. Errors are right; anything else that does not end is not.
 fn used(region: Region, read_only: bool) {
     let mut options = MountOptions::default();
     options.read_only = read_only;

@@ -412,7 +412,7 @@ fn a_write_that_committed_is_there_and_costs_recovery_nothing() {
         v.geometry.inode_at(file.number) + inode::SIZE[1],
         2 * PAGE_BYTES,
     );
-    // The other slot of the size is free for the next change, whatever it says.
+    // The other slot of the size is free for the next change, with any content.
     v.word(v.geometry.inode_at(file.number) + inode::SIZE[0], 0);
     let mount = v.mounted().unwrap();
     assert_eq!(mount.report.recovered_words, 0);

@@ -173,7 +173,7 @@ pub fn change(m: &Medium, mut change: Change<'_, '_>) -> Result<Freed<Clean>> {
     make(m, &mut change)
 }
 
-/// The same with what is too long to be moved about; its pages are gone afterwards.
+/// The same with the parts that are too large to be moved; its pages are gone afterwards.
 ///
 /// # Errors
 /// As [`change`].

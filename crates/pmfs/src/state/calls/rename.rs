@@ -155,8 +155,8 @@ pub struct Exchange {
 
 /// Exchanges two names. Two names of one inode stay as they are.
 ///
-/// Plan: `other slot: pointer to the one with the inode that it is to get, commit word | the one: pointer = 0, commit word, new tag`. As a
-/// rename; the pointer says what the first slot becomes. (SquirrelFS has no exchange.)
+/// Plan: `other slot: pointer to the one with the inode that it is to get, commit word | the one: pointer = 0, commit word, new
+/// tag`. As a rename; the pointer has the future inode of the first slot. (SquirrelFS has no exchange.)
 ///
 /// # Errors
 /// Before the first store: [`Error::NotThere`](crate::state::Error::NotThere), `Stale`, `TagsExhausted`.
