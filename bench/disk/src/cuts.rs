@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// Takes events up to number `until`; what a flush makes durable goes to the backing file.
+    /// Takes events up to number `until`; writes that a flush makes durable go to the backing file.
     fn advance(&mut self, until: u64) -> io::Result<()> {
         while self.taken < until {
             let Some(event) = self.record.next()? else {

@@ -95,7 +95,7 @@ pub(crate) fn measure(quick: bool) -> Result<(), Error> {
             files.delete()?;
         }
         files.fs.sync()?;
-        // Once over without a look, then what is measured.
+        // Once over without a look, then the measured part.
         let mut before = Default::default();
         for measured in [false, true] {
             let counts = || {

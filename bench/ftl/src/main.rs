@@ -192,7 +192,7 @@ impl Booted {
     }
 }
 
-/// Figure 6: what a mount takes after a power cut, by the device's size and what was changed since the last
+/// Figure 6: the time of a mount after a power cut, by the device's size and the changes since the last
 /// checkpoint, and by the size of the delta region.
 fn boot(quick: bool) -> Result<(), Error> {
     const ALL: u64 = u64::MAX;

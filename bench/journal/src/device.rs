@@ -71,7 +71,7 @@ impl Counting {
         }
     }
 
-    /// Forgets what went before.
+    /// Forgets earlier requests.
     pub(crate) fn reset(&self) {
         for counter in [
             &self.flushes,

@@ -4,7 +4,7 @@
 //! `NAME VALUE`. `bench/run` sets the order of the systems and compares the figures.
 //! `bench/gojournal` is its counterpart for go-journal: same measures, same names.
 //!
-//! DEVICE is `memory`, or a prewritten file (opened with `O_DIRECT`); what the file holds is lost.
+//! DEVICE is `memory`, or a prewritten file (opened with `O_DIRECT`); the content of the file is lost.
 
 mod deferred;
 mod device;
@@ -40,7 +40,7 @@ fn main() {
             .write_all(figures.to_string().as_bytes())
             .map_err(|e| format!("standard output: {e}"))
     });
-    // Ends here and now, so that what `fill` holds back is never written.
+    // Ends here and now, so that the writes that `fill` holds back are never made.
     std::process::exit(match done {
         Ok(()) => 0,
         Err(message) => {

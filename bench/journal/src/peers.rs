@@ -142,7 +142,7 @@ impl Store for Sqlite {
 const OBJECTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("objects");
 const BITS: TableDefinition<'_, u64, bool> = TableDefinition::new("bits");
 
-/// redb, whose commits are durable unless told otherwise.
+/// redb, whose commits are durable by default.
 struct Redb(Database);
 
 impl Redb {

@@ -1,6 +1,6 @@
 //! Figures: the papers' tables and figures as bars, the paper's values beside ours.
 //!
-//! A description (`bench/figures.toml`) says which rows of which measurement a figure shows, and what the paper says of
+//! A description (`bench/figures.toml`) names the rows of each figure and their measurement, and the paper's value of
 //! each, where its text gives a number. The results are those that `bench/run` keeps: one file for each measurement.
 
 use crate::report::{self, Row};
@@ -90,8 +90,8 @@ struct Series {
     values: Vec<Option<f64>>,
 }
 
-/// Draws every figure whose results are there: `--describe FILE --out DIR RESULTS…`; says which were drawn, from what, and
-/// which were not. A later directory of results stands in for what is not in the ones before.
+/// Draws every figure whose results are there: `--describe FILE --out DIR RESULTS…`; names those that were drawn, with
+/// their sources, and those that were not. A later directory of results supplies results that the ones before lack.
 pub(crate) fn run(words: &[&str]) -> Result<String, String> {
     let (mut describe, mut out, mut results) = (None, None, Vec::new());
     let mut words = words.iter().copied();

@@ -1,4 +1,4 @@
-//! The workloads. Each runs once, checks what the system answered, and returns the seconds of the part that counts:
+//! The workloads. Each runs once, checks the system's answers, and returns the seconds of the part that counts:
 //! making names and data, and files that only have to be there, is not in it.
 
 mod beside;

@@ -1,7 +1,7 @@
-//! Clients that outlive their server. Each works in a directory of its own and keeps account of what was acknowledged as
-//! stable: every metadata operation, every FILE_SYNC write, every UNSTABLE write once a COMMIT with the same verifier is
+//! Clients that outlive their server. Each works in a directory of its own and keeps account of the operations acknowledged
+//! as stable: every metadata operation, every FILE_SYNC write, every UNSTABLE write once a COMMIT with the same verifier is
 //! answered. When the connection is lost, a client connects again as soon as a server is there, compares its whole directory
-//! with the account, sends again what was not answered, and goes on; a COMMIT with another verifier makes it write again.
+//! with the account, sends unanswered calls again, and goes on; a COMMIT with another verifier makes it write again.
 //!
 //! The account is also a file (`RECORD/client-N`, a line per acknowledged operation), so that the last server, too, can be
 //! killed, and the one after it be checked.

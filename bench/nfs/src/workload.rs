@@ -56,7 +56,7 @@ impl Run {
             .transpose()
     }
 
-    /// Runs `work` on every client at once, each with what `prepare` made for it. The clock runs from the moment when all
+    /// Runs `work` on every client at once, each with its result of `prepare`. The clock runs from the moment when all
     /// are prepared to the moment when the last is done; `check` comes after it.
     fn side_by_side<S: Send>(
         &self,
@@ -128,7 +128,7 @@ impl Work {
     }
 }
 
-/// Sends calls with up to `window` of them outstanding. `next` makes a call and a note of what it was for, or None at the
+/// Sends calls with up to `window` of them outstanding. `next` makes a call and a note of its purpose, or None at the
 /// end; `done` gets each result with its note.
 fn pipelined<C: Call, N>(
     client: &mut Client,

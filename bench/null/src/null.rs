@@ -1,6 +1,6 @@
 //! The tables. Nothing is checked that the kernel has checked already, and nothing that only costs time.
 //!
-//! Lock order: the lock of renames, the nodes of directories by number, the node of what they name, the table.
+//! Lock order: the lock of renames, the nodes of directories by number, the node of the named inode, the table.
 
 use crate::content::Content;
 use std::collections::{BTreeMap, HashMap};

@@ -68,7 +68,7 @@ impl Call {
         }
     }
 
-    /// The call whose record says what this one does to the medium.
+    /// The call whose record has this one's effect on the medium.
     pub(crate) fn recorded_as(self) -> Call {
         match self {
             Call::Read(bytes) => Call::Append(bytes),
@@ -106,7 +106,7 @@ const FILE: NewNode = NewNode {
 };
 
 impl Work {
-    /// Makes a directory `name` in the root, and in it what `count` calls need.
+    /// Makes a directory `name` in the root, and in it the files for `count` calls.
     pub(crate) fn prepare(
         fs: &dyn FileSystem,
         call: Call,

@@ -1,9 +1,9 @@
-//! The floor under a call's latency: what the call does to the medium, done again by bare code.
+//! The floor under a call's latency: its stores to the medium, done again by bare code.
 //!
 //! A call is recorded ([`steadfast_pm::Recorder`]). Its [`Plan`] does the same to another region with the same content: the
 //! same words stored, the same bytes stored as data, the same lines written back, the same fences, at the same addresses and in
-//! the same order. It has no locks, no indexes, no checks. So a floor contains no assumption about what a call should need: it
-//! says what is left if the software around the stores cost nothing.
+//! the same order. It has no locks, no indexes, no checks. So a floor contains no assumption about a call's needs: it is the
+//! rest if the software around the stores cost nothing.
 //!
 //! Data comes from the caller's buffer wherever the recorded bytes are those of the buffer, as in the call itself: so both find
 //! it in the processor's cache.
@@ -77,7 +77,7 @@ impl Plan {
         plan
     }
 
-    /// The plan that reads what the calls of this plan took from the caller's buffer.
+    /// The plan that reads the bytes that the calls of this plan took from the caller's buffer.
     pub(crate) fn reading(&self) -> Plan {
         let mut plan = Plan::default();
         for (call, &begin) in self.calls.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Two threads beside one, each with a directory of its own; the same for the floor, and for arithmetic that shares nothing.
 //!
-//! The last two say what the machine allows: two virtual processors may be one core, and one memory controller serves both.
+//! The last two show the machine's limit: two virtual processors may be one core, and one memory controller serves both.
 
 use crate::calls::{Call, Work};
 use crate::floor::Plan;
@@ -75,7 +75,7 @@ fn recorded(call: Call, count: usize) -> Result<Recorded> {
     let fs = volume::recorded()?;
     let recorder = fs.medium().recorder().ok_or("the region is not recorded")?;
     let (barrier, turn) = (Barrier::new(THREADS + 1), Mutex::new(()));
-    // As they will be measured: each thread prepares what it uses, and free space may be shared out by thread.
+    // As they will be measured: each thread prepares its own files, and free space may be shared out by thread.
     let made = |thread: usize| {
         let prepared = prepare(&fs, as_recorded, thread, count);
         barrier.wait();

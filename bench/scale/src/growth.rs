@@ -103,7 +103,7 @@ fn directory(image: &Path, size: u64, figures: &mut Figures) -> Result<Vec<Ino>,
     )?;
     fs.unmount().map_err(text)?;
     drop(fs);
-    // All of it in memory: what the cache has room for is another question.
+    // All of it in memory: the limits of the cache are another question.
     let (fs, _) = open_with(image, CACHE_BYTES)?;
     for index in 0..size {
         let found = fs.lookup(&caller, dir, &name(index));

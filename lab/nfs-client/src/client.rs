@@ -203,7 +203,7 @@ impl Client {
         Ok(self.receive()?.body)
     }
 
-    /// One call that must succeed; `what` says what for.
+    /// One call that must succeed; `what` names its purpose.
     ///
     /// # Errors
     /// Those of the call; a status that is an error is one, too.

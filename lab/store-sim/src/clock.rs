@@ -24,7 +24,7 @@ struct Inner {
     ready: VecDeque<u64>,
 }
 
-/// The time of a simulation, and what runs in it. Clones are the same clock.
+/// The time of a simulation, and the tasks in it. Clones are the same clock.
 #[derive(Clone, Default)]
 pub struct Clock(Arc<Mutex<Inner>>);
 

@@ -1,4 +1,4 @@
-//! The store: what requests do, when, and what is heard of it.
+//! The store: effects of requests, their times, and their answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -107,7 +107,7 @@ fn time(us: u64) -> DateTime<Utc> {
 struct Inner {
     random: Random,
     objects: BTreeMap<Path, Object>,
-    /// Every change: when, where, what was there before.
+    /// Every change: its time, its object, and the former content.
     journal: Vec<(u64, Path, Option<Object>)>,
     trouble: Trouble,
     /// Events in order: a hash of the log tells whether two runs are the same.
@@ -183,7 +183,7 @@ impl SimStore {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what goes wrong from now on.
+    /// Changes the trouble from now on.
     pub fn set_trouble(&self, trouble: Trouble) {
         self.lock().trouble = trouble;
     }
@@ -203,7 +203,7 @@ impl SimStore {
         self.lock().objects.keys().cloned().collect()
     }
 
-    /// Tells what happened so far from what happens in other runs.
+    /// Distinguishes this run's events so far from those of other runs.
     #[must_use]
     pub fn digest(&self) -> String {
         self.lock().log.finalize().to_hex().to_string()

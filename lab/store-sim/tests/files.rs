@@ -104,7 +104,7 @@ fn live(
             });
         }
     });
-    // Half of the machines leave without a word: what they did not sync may be lost.
+    // Half of the machines leave without notice: their unsynced changes may be lost.
     if random.permille(500) {
         let _ = fs.unmount();
     }

@@ -215,7 +215,7 @@ fn a_store_that_asks_for_less_gets_less_and_more_again_afterwards() {
     }
 }
 
-/// Nothing is lost and nothing hangs, whatever goes wrong meanwhile.
+/// Nothing is lost and nothing hangs, in any trouble.
 #[test]
 fn reads_in_all_trouble_are_right_and_end() {
     for seed in 1..=20 {

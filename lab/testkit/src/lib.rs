@@ -4,7 +4,7 @@
 //! * [`Ticks`]: a clock that goes on by itself and repeats, too;
 //! * [`each_input`]: seeded inputs for the body of a fuzz target;
 //! * [`calls`]: calls of a file system, by name;
-//! * [`retry_while`]: what fails as long as a mount is in use.
+//! * [`retry_while`]: retries of calls that fail as long as a mount is in use.
 //!
 //! A clock that stands until it is set is `steadfast_model::TestClock`; the products' own generators (of simulated devices, of
 //! the exploration) are theirs, because a user repeats a run by its seed.

@@ -347,8 +347,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Two calls at once on objects that locks keep apart: each may be anywhere. `hold`: what the first frees is reused only
-    /// after its last fence.
+    /// Two calls at once on objects that locks keep apart: each may be anywhere. `hold`: objects that the first frees are
+    /// reused only after its last fence.
     pub fn pair(
         &mut self,
         start: &State,

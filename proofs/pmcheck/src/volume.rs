@@ -1,7 +1,7 @@
-//! A small volume: where its objects lie. The words and what they mean are those of the layout that ships, which is
+//! A small volume: places of its objects. The words and their meanings are those of the layout that ships, which is
 //! compiled here; only the numbers of objects differ.
 //!
-//! [`Layout`] says what distinguishes the layouts and rules under test.
+//! [`Layout`] has the differences of the layouts and rules under test.
 
 use crate::pm::{Image, LINE, Store, store};
 
@@ -121,7 +121,7 @@ pub enum Links {
     Derived,
     /// Stored, and recounted at mount.
     Recounted,
-    /// Stored and believed.
+    /// Stored and trusted.
     Trusted,
 }
 

@@ -118,8 +118,8 @@ pub fn begin(solver: Solver, only: Vec<String>, first: bool) {
     RUN.set(Some(run));
 }
 
-/// Prints what the run came to, and ends the solver; whether everything holds, nothing if no
-/// obligation was tried.
+/// Prints the result of the run, and ends the solver; returns whether everything holds,
+/// nothing if no obligation was tried.
 pub fn end() -> Option<bool> {
     let holds = with(|run| {
         let (paths, checks) = run.total;
@@ -234,7 +234,7 @@ pub fn must_be_possible(what: String) {
     });
 }
 
-/// At the end of a path: what happened on it was possible if all its conditions together are.
+/// At the end of a path: its events were possible if all its conditions together are.
 fn note_possible(run: &mut Run) {
     let new = run.here.iter().any(|what| !run.possible_at[what]);
     if !new || run.failure.is_some() {

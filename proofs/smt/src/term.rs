@@ -186,7 +186,7 @@ impl Term {
     }
 
     /// The bound of a term that is a sum without any wrapping, or a difference that was proved to be
-    /// one: what is modulo 2^64 elsewhere is arithmetic of integers here.
+    /// one: here, values that are modulo 2^64 elsewhere are integers.
     fn natural(self) -> Option<u64> {
         let (terms, value) = self.integer()?;
         let start = u64::try_from(value.max(0)).ok()?;
@@ -209,7 +209,7 @@ impl Term {
         proper.then(|| (terms.collect(), signed(value)))
     }
 
-    /// Both sides of a comparison without what they have in common and without differences.
+    /// Both sides of a comparison without their common terms and without differences.
     fn apart(self, other: Term) -> Option<(Term, Term)> {
         let ((mut terms, mut value), (others, more)) = (self.integer()?, other.integer()?);
         value -= more;

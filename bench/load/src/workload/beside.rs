@@ -1,4 +1,4 @@
-//! One stream's large writes beside another's small fsync (ccfs §4.3, table 3 and figure 4), and what else is measured in two
+//! One stream's large writes beside another's small fsync (ccfs §4.3, table 3 and figure 4), and other measurements in two
 //! processes: each function is the part of one of them.
 
 use super::{Random, failed, pattern};

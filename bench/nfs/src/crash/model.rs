@@ -122,8 +122,8 @@ impl Tree {
         }
     }
 
-    /// Whether `found` can be what a server shows that has acknowledged this tree and no more, while `pending` is on its way:
-    /// each of several writes may be there in any part; any other operation is there as a whole or not at all.
+    /// Whether a server that has acknowledged this tree and no more may show `found` while `pending` is on its way: each of
+    /// several writes may be there in any part; any other operation is there as a whole or not at all.
     pub(crate) fn explains(&self, pending: &[Event], found: &Tree) -> Result<(), String> {
         if let [Event::Write { name, .. }, ..] = pending {
             let (mut expected, mut found) = (self.clone(), found.clone());

@@ -36,9 +36,9 @@ pub(crate) struct Bounds {
     pub(crate) ticks: u64,
     /// Reads of `head` by which writers renew their leases.
     pub(crate) looks: u8,
-    /// The third life is the first one's machine, with what its cache kept.
+    /// The third life is the first one's machine, with the content of its cache.
     pub(crate) tail: bool,
-    /// Judge what is lost, deleted or mixed alone; not who claimed and why a writer stopped.
+    /// Judge lost, deleted and mixed data alone; not claims, nor the reasons why a writer stopped.
     pub(crate) losses: bool,
     /// A request is answered when it takes effect, and a read whose answer cannot change at once.
     pub(crate) merged: bool,
@@ -103,7 +103,7 @@ pub(crate) enum Outer {
     LeaseFromRepeat,
     /// A successor does not wait for the old writer's lease.
     NotWaited,
-    /// A read of `head` that renews a lease is an answer to the machine, whatever else is on its way.
+    /// A read of `head` that renews a lease is an answer to the machine, also if other requests are on their way.
     LookAnswers,
 }
 

@@ -1,4 +1,4 @@
-//! A disk whose power can be cut: of what was not flushed, any sector survives. It can also fail, for good.
+//! A disk whose power can be cut: any sectors of unflushed writes survive. It can also fail, for good.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

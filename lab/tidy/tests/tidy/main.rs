@@ -1,4 +1,4 @@
-//! Each test reads the files of the repository and names file and line of what it finds.
+//! Each test reads the files of the repository and names file and line of each finding.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,6 +1,6 @@
 //! Cycles of modules: computed, for each crate, from the `use` lines of its sources.
 //!
-//! A module is a file. It depends on the modules that define what it imports: a name that another module only re-
+//! A module is a file. It depends on the modules that define its imports: a name that another module only re-
 //! exports leads to the defining module, and a re-export alone is no dependency. Modules of tests do not count.
 
 use super::{files, named, report, root};
@@ -166,7 +166,7 @@ impl Sources {
         Some(UsePath { from, names })
     }
 
-    /// The module that defines what the path names.
+    /// The module that defines the path's target.
     fn defining(&self, path: &UsePath, steps: usize) -> Module {
         let mut at = path.from.clone();
         for (index, name) in path.names.iter().enumerate() {

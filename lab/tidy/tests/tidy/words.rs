@@ -1,4 +1,4 @@
-//! Words that need a second reading, in what users read: documents, manual pages, `--help`.
+//! Words that need a second reading, in texts for users: documents, manual pages, `--help`.
 
 use super::{files, named, numbered, report, root};
 use std::fs;

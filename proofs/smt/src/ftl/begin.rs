@@ -402,7 +402,7 @@ fn recovered(before: &View, whole: bool, lost: bool) -> Ghost {
     };
     let counted = Memory::any("counted", 32);
     let plain = |words: Memory, limit: u64| Table::new(words, limit).0;
-    // The map, and what lies in its blocks is counted.
+    // The map, and its sectors in blocks are counted.
     let map = {
         let (stable, counted) = (stable.clone(), counted.clone());
         Memory::of(move |sector| {

@@ -433,7 +433,7 @@ fn table() {
     );
 }
 
-/// All pages that a root names, whatever it says.
+/// All pages that a root names, for any root.
 fn tables() {
     obligation(
         "boot: all pages that a root names are read, or it is refused",

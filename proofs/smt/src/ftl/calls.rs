@@ -242,8 +242,8 @@ fn settled<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
     reached(name);
 }
 
-/// Parts of a sync with failures, and of a whole checkpoint: each goes on with the one under way, and what replay leads
-/// to stays the map.
+/// Parts of a sync with failures, and of a whole checkpoint: each goes on with the one under way, and the result of
+/// replay stays the map.
 fn checkpoints<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
     if name == "all maps" {
         // It has begun (`checkpoint: it begins`).

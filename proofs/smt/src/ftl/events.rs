@@ -50,7 +50,7 @@ pub fn use_is_set(block: Term, what: Term) {
     with_ghost(|g| g.spare = g.spare.plus(change));
 }
 
-/// Conditions that every change of the flash memory keeps, whatever state a crash then leaves.
+/// Conditions that every change of the flash memory keeps, for any state after a crash.
 pub fn happens(event: &Event) {
     match *event {
         Event::Program { at, page } => program(at, page),

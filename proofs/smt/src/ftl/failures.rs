@@ -1,4 +1,4 @@
-//! Pages that came back from a sync: each kind goes to a fresh place, as it was, and what names its place follows.
+//! Pages that came back from a sync: each kind goes to a fresh place, as it was, and references to its place follow.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::Phase;

@@ -1,4 +1,4 @@
-//! The checkpoint's order: slices, tables, root, each durable before it is named; what tables and root say.
+//! The checkpoint's order: slices, tables, root, each durable before it is named; content of tables and root.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::{Phase, ROOT_SEAL, ROOT_WORDS};
@@ -219,7 +219,7 @@ fn read_back(state: &mut State) {
     for table in [&blocks.valid, &blocks.erases, &blocks.failing] {
         empty(table.0, 0);
     }
-    // The table has a page of entries, whatever blocks there are.
+    // The table has a page of entries, for any blocks.
     state.ftl.shape.blocks = SMALL.blocks;
     let listed = |at: u64| tag::half(root.word(Word::of(ROOT_WORDS)), at);
     let directory = state.ftl.read_directory(0, listed(0));

@@ -35,8 +35,8 @@ impl platform::Word for Word {
         Word::of(value)
     }
 
-    /// Slots are tried one after the other. Else this is what correctness does not rest on: one
-    /// number or another.
+    /// Slots are tried one after the other. Else correctness does not rest on the number: one
+    /// or another.
     fn value(self) -> u64 {
         let most = self.0.most();
         match self.0.as_number() {
@@ -507,7 +507,7 @@ impl Page {
         let [flash, list, data] = ["flash", "listed", "data"].map(named);
         let mut words = Memory::of(move |word| value(&flash, 64, &[at, word]));
         let place = move |slot: Term| SMALL.place(Word(at), 0).0.plus(slot);
-        // The ghosts of a state know what its sectors are.
+        // The ghosts of a state know the content of its sectors.
         if LISTED.get() {
             let listed = |slot: u64| of_place(&list, 32, place(n(slot)));
             let both = listed(1).raised(32).filled(listed(0));
@@ -702,7 +702,7 @@ impl Platform for Flash {
         crate::loops::run(name, count, step)
     }
 
-    /// The part, or what was shown of it.
+    /// The part, or its shown effect.
     fn part<Y>(
         ftl: &mut Ftl<Flash, Y>,
         name: &'static str,

@@ -12,8 +12,8 @@ use std::cell::RefCell;
 
 use BlockUse::{Anchor, Bad, Delta, Erasable, Erasing, Free, Invalid, Map, Next, Open, Used};
 
-/// The geometry that operations are shown for: tables are unknown functions, so only what is walked with plain
-/// loops counts (the sectors of a page, the streams' open blocks).
+/// The geometry that operations are shown for: tables are unknown functions, so only sizes that are walked
+/// with plain loops count (the sectors of a page, the streams' open blocks).
 pub const SMALL: Shape = Shape {
     blocks: 512,
     pages: 16,
@@ -139,7 +139,7 @@ pub struct Trims {
     pub grown: bool,
 }
 
-/// Ranges of trimmed sectors, and what is known of them and a sector.
+/// Ranges of trimmed sectors, and known facts about them and a sector.
 #[derive(Clone)]
 pub struct Ranges {
     pub words: Memory,
@@ -445,7 +445,7 @@ impl View {
         implies(is_table(g, index), all([kept, next]))
     }
 
-    /// A sector's content: what waits in the host's buffer, else what lies where the map says.
+    /// A sector's content: that waiting in the host's buffer, else that at the place in the map.
     pub fn content(&self, buffer: &Buffered, sector: Term) -> Term {
         let place = self.map.get(sector);
         let mapped = choice(is_none(place), n(0), self.data.get(place));

@@ -445,7 +445,7 @@ pub fn compare_bodies_at(place: Term) {
     with(|path| path.watched.push(place));
 }
 
-/// Hashes: a function, and no two inputs (of whatever volumes) have the same hash.
+/// Hashes: a function, and no two inputs (of any volumes) have the same hash.
 pub fn hash(volume: [Term; 2], head: View, zeros: u64, body: Option<View>) -> Term {
     let (known, watched) = with(|path| (path.hashed.clone(), path.watched.clone()));
     let digest = unknown("hash", 256);

@@ -1,5 +1,5 @@
 //! The three computations that hash under a volume's key, with any arguments, and the assumption
-//! that connects them with what a reader finds.
+//! that connects them with a reader's findings.
 //!
 //! **Assumption.** A hash that a reader computes and finds in the bytes that it reads was
 //! computed before, by one of the three writers here, for the same input under the same volume's key.
