@@ -1,7 +1,7 @@
 //! Cycles of modules: computed, for each crate, from the `use` lines of its sources.
 //!
-//! A module is a file. It depends on the modules that define its imports: a name that another module only re-
-//! exports leads to the defining module, and a re-export alone is no dependency. Modules of tests do not count.
+//! A module is a file. It depends on the modules that define its imports: a name that another module only
+//! re-exports leads to the defining module, and a re-export alone is no dependency. Modules of tests do not count.
 
 use super::{files, named, report, root};
 use std::collections::{BTreeMap, BTreeSet};
