@@ -47,7 +47,7 @@ fn contents(number: u64) -> Bytes {
 
 /// Figures of a store's readers.
 #[derive(Debug)]
-struct Met {
+struct Figures {
     /// Duration of each read, sorted, in microseconds.
     took: Vec<u64>,
     /// End of the last read.
@@ -60,7 +60,7 @@ struct Met {
     limit: u64,
 }
 
-impl Met {
+impl Figures {
     fn permille(&self, at: usize) -> u64 {
         self.took[(self.took.len() - 1) * at / 1000]
     }
@@ -98,7 +98,7 @@ impl Place {
     }
 
     /// `readers` readers do `reads` reads each, in some trouble.
-    fn read(&self, readers: u64, reads: u64, trouble: Trouble) -> Met {
+    fn read(&self, readers: u64, reads: u64, trouble: Trouble) -> Figures {
         self.store.set_trouble(trouble);
         let (before, refused) = (self.store.requests(), self.store.refused());
         let hedges = self.requests.traffic().0;
@@ -125,7 +125,7 @@ impl Place {
         });
         self.clock.run(begun + 3600 * SECOND);
         let (took, ended) = met.lock().unwrap().take().unwrap();
-        Met {
+        Figures {
             took,
             until_us: ended - begun,
             requests: self.store.requests() - before,

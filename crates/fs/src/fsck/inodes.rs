@@ -55,13 +55,13 @@ pub(super) fn empty_tree() -> [u8; INLINE_BYTES] {
 }
 
 /// Counts in a block that is said to hold inodes.
-struct Looks {
+struct SlotCounts {
     inodes: usize,
     garbage: usize,
 }
 
-fn looks(block: &Block) -> Looks {
-    let mut looks = Looks {
+fn looks(block: &Block) -> SlotCounts {
+    let mut looks = SlotCounts {
         inodes: 0,
         garbage: 0,
     };

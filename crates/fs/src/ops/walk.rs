@@ -46,9 +46,9 @@ pub(super) struct Child {
     pub(super) disk: DiskInode,
 }
 
-/// Meaning of a name.
+/// Directory and inode of a name.
 #[derive(Clone, Copy)]
-pub(super) struct Meaning {
+pub(super) struct ResolvedName {
     /// The directory.
     pub(super) dir: DiskInode,
     /// Nothing if the name is not there, or is `.` or `..`.
@@ -60,7 +60,7 @@ pub(super) struct View<const N: usize> {
     /// The inode that was given by its number.
     pub(super) inode: Option<DiskInode>,
     /// Meanings of the names.
-    pub(super) entries: [Meaning; N],
+    pub(super) entries: [ResolvedName; N],
 }
 
 /// Result of the first look.
@@ -173,7 +173,7 @@ impl Mounted {
             if entry.needed && child.is_none() {
                 return Err(Errno::NoEnt.into());
             }
-            entries.push(Meaning { dir, child });
+            entries.push(ResolvedName { dir, child });
         }
         let entries = entries.try_into().map_err(|_| Errno::Io)?;
         Ok(View { inode, entries })
