@@ -129,7 +129,7 @@ make_archive() {
   rm -rf "$tree"
 }
 
-# note ROW UNIT BETTER SYSTEM VALUE: one result. What the peers did stands beside all contracts.
+# note ROW UNIT BETTER SYSTEM VALUE: one result. The peers' results are printed beside all contracts.
 note() {
   case $4 in
     steadfast) record "$@" ;;
@@ -161,7 +161,7 @@ each() {
   case " ${only:-$row} " in *" $row "*) ;; *) return 0 ;; esac
   for system in "${systems[@]}"; do
     measure "$row-$backing" "$unit" "$better" "$system" "${at[$system]}" "$amount" "$@"
-    # What the next row begins with; a tree is removed by a row of its own.
+    # Initial state of the next row; a tree is removed by a row of its own.
     [ "$row" = untar ] || rm -rf "${at[$system]}/run"
     settle "$system" "${at[$system]}"
   done

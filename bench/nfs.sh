@@ -81,7 +81,7 @@ cool() {
   serve "$1"
 }
 
-# What was measured must have survived it.
+# The measured files must have survived it.
 check_volume() {
   unserve "$1"
   case $1 in
@@ -133,7 +133,7 @@ each() {
   done
 }
 
-# scaling ROW MANY: how much faster each system was with so many clients than with one, in this run.
+# scaling ROW MANY: how much faster each system was with MANY clients than with one, in this run.
 scaling() {
   local row=$1 many=$2 system
   case " ${only:-$row-$many} " in *" $row-$many "*) ;; *) return 0 ;; esac

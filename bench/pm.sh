@@ -53,7 +53,7 @@ prepare_pm() {
 
 wants() { case " ${parts[*]} " in *" $1 "*) ;; *) return 1 ;; esac; }
 
-# What files in memory can still take.
+# Free space for files in memory.
 free_memory_mib() {
   local files
   files=$(df --output=avail -m /dev/shm | tail -n 1)
@@ -78,7 +78,7 @@ pm_library() {
 
 # ---------------------------------------------------------------- compile
 
-# How long the crate takes alone, its dependencies being built; the block file system's crate beside it.
+# Build time of the crate alone, its dependencies being built; the block file system's crate beside it.
 pm_compile() {
   local run crate system seconds target=$TARGET/bench-compile
   for ((run = 0; run <= runs; run++)); do
@@ -101,7 +101,7 @@ pm_compile() {
 # Seconds by the clock, and of the processor.
 compile_seconds() {
   local TIMEFORMAT='%R %U' timed
-  # What the build says goes past the time.
+  # Output of the build goes past the time.
   timed=$({ time (cd "$root" && CARGO_TARGET_DIR=$2 CARGO_INCREMENTAL=0 cargo build --quiet --release --locked \
     -p "steadfast-$1" 2>&3); } 3>&2 2>&1) || return 1
   say "$timed"

@@ -14,7 +14,7 @@ prepare_transport() {
   prepare_fs
 }
 
-# What `each` and `measure` of fs.sh call.
+# Functions that `each` and `measure` of fs.sh call.
 note() { record "$@"; }
 settle() {
   case $1 in

@@ -90,7 +90,7 @@ disk_stop() {
   kill -TERM "$DISK_SERVER" 2>/dev/null || true
   wait "$DISK_SERVER" || die "the disk failed"
 }
-# What the last image holds, whatever ended the script.
+# Content of the last image, however the script ended.
 give_back() {
   detach "$AT"
   if [ -n "$VOLUME_SERVER" ]; then stop_process "$VOLUME_SERVER"; fi
@@ -251,7 +251,7 @@ run_all() {
   for job in "${jobs[@]}"; do wait "${job#*:}" || die "${job%:*} does not run"; done
 }
 
-# What the applications find inconsistent after a cut.
+# Inconsistencies that the applications find after a cut.
 judge_all() {
   local marked=$1 acked app why
   shift

@@ -152,7 +152,7 @@ start_work() {
   done
 }
 
-# What each writer has acknowledged: the number of a database's last transaction and how many more are wanted of it in a busy
+# Acknowledgements of each writer: the number of a database's last transaction and how many more are wanted of it in a busy
 # round; the number of commits, and one more.
 acknowledged() {
   local contract name rest last
@@ -200,7 +200,7 @@ check_database() {
   if [ "$promise" = durable ] && ((last < acked)); then
     say "$name.db: $acked transactions were acknowledged, $last are there"
   fi
-  # What came back is where the next round goes on.
+  # The next round goes on from the recovered state.
   echo "$last" >>"$ack"
 }
 
@@ -208,7 +208,7 @@ check_repository() {
   local contract=$1 ack acked clone dir
   dir=$(mnt "$contract")
   ack=$(acks "$contract" git)
-  # What a killed git leaves behind, and its user removes.
+  # Files that a killed git leaves, and its user removes.
   find "$dir/project/.git" -name '*.lock' -delete
   git -C "$dir/project" fsck --full --strict --no-progress --no-dangling 2>&1 || say "git fsck exits with $?"
   acked=$(tail -n 1 "$ack")

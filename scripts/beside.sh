@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Cargo's runner for test.sh: runs programs of tests beside each other. Cargo calls it with one program after the other, in the
-# program's directory; it returns when the program may begin. What a program prints comes in one piece when it ends.
+# program's directory; it returns when the program may begin. A program's output comes in one piece when it ends.
 #
 #   BESIDE=DIR scripts/beside.sh PROGRAM [ARGUMENT…]
 #
@@ -15,7 +15,7 @@ read -r -n 1 -u 9 || exit
 # Mounts of its own: some tests make mount namespaces, which keep the mounts of others busy.
 apart=()
 if [ "$(id -u)" = 0 ] && unshare --mount --propagation private true 2>/dev/null; then apart=(unshare --mount --propagation private); fi
-# What the program has cargo do is waited for.
+# Waits for the cargo of the program.
 slots=$BESIDE/slots failed=$BESIDE/failed
 for name in $(compgen -e CARGO_TARGET_); do case $name in *_RUNNER) unset "$name" ;; esac; done
 {

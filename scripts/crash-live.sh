@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How long a power cut on a live mount takes while much is not durable, and how long writing it took.
+# Time of a power cut on a live mount while much is not durable, and of the writes before it.
 #
 #   scripts/crash-live.sh [--size MIB] [--fs MODEL]
 #

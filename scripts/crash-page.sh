@@ -9,7 +9,7 @@
 #   --calls N       of the large report [default: 100000]
 #   --seconds S     that it may take to open [default: 3]
 #
-# The schemas are not in this repository: 'xmllint' and the npm packages that hold them are used if they can be had, else that part is left out
+# The schemas are not in this repository: 'xmllint' and the npm packages that hold them are used if they are available, else that part is left out
 # and named. Exits 0, 1 or 3.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh

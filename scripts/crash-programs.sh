@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a power cut does to real programs: 'steadfast crash test' on each, its verdict held against the one that is expected.
+# Effects of a power cut on real programs: 'steadfast crash test' on each, its verdict compared with the expected one.
 # docs/crash-programs.md has the results with cause and repair.
 #
 #   scripts/crash-programs.sh [--quick] [--only NAME] [--keep] [--install]
@@ -135,7 +135,7 @@ SH
 sqlite() {
   local mode=$1 sync=$2 expected=$3 i
   {
-    # What it prints is acknowledged: rows alone.
+    # Its output is acknowledgements: rows alone.
     echo ".output /dev/null"
     echo "pragma journal_mode=$mode; pragma synchronous=$sync;"
     echo ".output stdout"

@@ -146,14 +146,14 @@ check_database() {
   fi
   result=$(sqlite3 "$db" "SELECT sum(v) FROM account")
   if [ "$result" = 50000 ]; then ok "$1.db: the accounts add up"; else bad "$1.db: the accounts hold $result, not 50000"; fi
-  # Whatever came back beyond the acknowledged part is where the next round goes on.
+  # The next round goes on after everything that came back, beyond the acknowledged part.
   echo "$last" >>"$WORK/ack.$1"
 }
 
 check_repository() {
   local acked hash lost=0
   cd "$MNT/project" || { bad "git: the repository is not there"; return; }
-  # What a killed git leaves behind, and its user removes.
+  # Files that a killed git leaves, and its user removes.
   find .git -name '*.lock' -delete
   if git fsck --full --strict --no-progress --no-dangling >"$WORK/git-fsck" 2>&1; then
     ok "git fsck --full --strict: $(git rev-list --count --all) commits"

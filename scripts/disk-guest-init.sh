@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# What runs in the machine of disk-guest.sh, from its first process on: makes a system on the disk, or checks the one that is
+# The first process in the machine of disk-guest.sh: makes a system on the disk, or checks the one that is
 # there, goes over to it, and writes. Lines that begin with INSTALLED, SOUND, SYNCED, FAIL or ENDED are for the script outside.
 # shellcheck shell=dash disable=SC2154 # the kernel's command line sets variables
 
@@ -35,7 +35,7 @@ end() {
   exec sleep 600
 }
 
-# What it is to do, and the number of the last file that was synced.
+# The task, and the number of the last file that was synced.
 todo=$1 synced=$2
 M=/mnt
 DISK=/dev/vda

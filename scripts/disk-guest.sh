@@ -57,7 +57,7 @@ boot() {
   MACHINE=$!
   on_exit stop_process "$MACHINE"
 }
-# What the machine said, without the ends of lines of a terminal.
+# Output of the machine, without the ends of lines of a terminal.
 said() { tr -d '\r' <"$WORK/console" | grep -E "^$1"; }
 last_synced() { said SYNCED | tail -n 1 | cut -d' ' -f2; }
 

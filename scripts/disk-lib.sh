@@ -83,7 +83,7 @@ cut_power() {
   await_process "$SERVER" 20 2>/dev/null
 }
 
-# Which policy a round has, and how large its epochs are.
+# Policy of a round, and size of its epochs.
 policy() { if (($1 % 2)); then FULL='flush'; else FULL='wait'; fi; }
 
 # Counts what the record says of the image; false if it is broken. Sets FOUND.

@@ -127,7 +127,7 @@ nbd() {
     nbd_cut "$RANDOM" || bad "round $round (full epochs: $FULL): $FOUND blocks differ from the last flush"
   done
   tally
-  # A server that is asked to end answers nothing behind its last flush.
+  # A server that is asked to end answers nothing after its last flush.
   FULL='flush'
   serve --socket "$SOCKET" --full "$FULL" --record "$WORK/record"
   start_group nbd_load 1

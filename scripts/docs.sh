@@ -22,7 +22,7 @@ if [ -n "$reason" ]; then unable "nothing can be mounted, because $reason"; fi
 build_release
 make_workdir "${TMPDIR:-/tmp}"
 
-# What a document that failed half-way has left mounted or running.
+# Mounts and processes left by a document that failed half-way.
 clean_up() {
   local server
   for server in $(jobs -p); do kill "$server" 2>/dev/null || true; done

@@ -50,7 +50,7 @@ fi
 dir=$(mktemp -d "$MNT/fsx.XXXXXX")
 on_exit rm -rf --one-file-system "$dir"
 
-# What a file system may leave out is left out of the mix, and said.
+# Operations that a file system may leave out are left out of the mix, and reported.
 weight_fallocate=5 weight_punch=5
 : >"$dir/probe"
 if ! fallocate -x -l 8192 "$dir/probe" 2>/dev/null || ! fallocate -l 8192 "$dir/probe" 2>/dev/null; then
@@ -122,7 +122,7 @@ for i in "${!seeds[@]}"; do
     say "fsx: seed $seed: $ops operations, every byte as expected, $(human_seconds $(($(now_ms) - started))) ($contract)"
   else
     say "fsx: seed $seed: FAILED"
-    # What differs comes first in the log, the last operations come last.
+    # Differences come first in the log, the last operations come last.
     head -n 6 "$WORK/seed-$seed.log"
     say "..."
     tail -n 15 "$WORK/seed-$seed.log"

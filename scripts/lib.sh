@@ -1,7 +1,7 @@
 # Shared helpers of the scripts: messages, clean-up, building, mounting. Sourced, never run.
 # shellcheck shell=bash disable=SC2034
 #
-# What is taken (mounts, loop devices, processes, files) is registered with `on_exit` at once and given back in
+# Every resource (mounts, loop devices, processes, files) is registered with `on_exit` at once and given back in
 # reverse order when the script ends, whatever ended it.
 
 set -euo pipefail
@@ -233,7 +233,7 @@ sf_fsck() {
 }
 
 CONTRACTS=(ordered metadata-prefix sync relaxed)
-# What '--contract' takes: the contracts, or 'pm' for a volume in persistent memory, the contract of which is 'sync'.
+# Values of '--contract': the contracts, or 'pm' for a volume in persistent memory, the contract of which is 'sync'.
 KINDS=("${CONTRACTS[@]}" pm)
 
 # mkfs_options KIND: sets MKFS to the options of 'steadfast mkfs' for such a volume.

@@ -315,7 +315,7 @@ tools() {
   works "it is that export" said ' file-104857600$'
   works "nfs-cat without ports" same_cat "nfs://127.0.0.1$MAIN/file-1048577" "$WORK/file-1048577"
 
-  # What is under way goes on behind a restart. These tools do not look at the verifier: only a server that ends in peace,
+  # Calls in progress go on after a restart. These tools do not look at the verifier: only a server that ends in peace,
   # which commits all, may end below a copy to it; below one from it, it may be killed.
   local copy
   inside timeout 900 nfs-cp "$WORK/file-104857600" "$(url "$MAIN/under-way")" >"$WORK/copied" 2>&1 &

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# What runs in the guest of nfs-guest.sh, from its first process on: mounts the export and tries the kernel's client on it.
+# The first process in the guest of nfs-guest.sh: mounts the export and tries the kernel's client on it.
 # Each line that begins with PASS, FAIL, LOADED or FINISHED is for the script outside; `| ` goes before what explains a failure.
 # shellcheck shell=dash disable=SC2154,SC2317 # the kernel's command line sets the variables; steps are called by name
 
@@ -46,7 +46,7 @@ forget() {
   echo 3 >/proc/sys/vm/drop_caches
 }
 
-# What a directory holds: kinds, modes, owners, times, sizes, links.
+# Content of a directory: kinds, modes, owners, times, sizes, links.
 manifest() {
   (cd "$1" && {
     find . -type d -exec stat -c "%n %F %a %u %g $2" {} +
@@ -125,7 +125,7 @@ test_odds() {
   rm open
   [ "$(cat <&7)" = kept ]
   exec 7<&-
-  # It goes behind the close's back.
+  # It does not go through close.
   i=0
   while [ $i -lt 50 ] && [ -n "$(find . -name '.nfs*')" ]; do sleep 0.1; i=$((i + 1)); done
   [ -z "$(find . -name '.nfs*')" ]
@@ -181,7 +181,7 @@ test_fsx() {
   grep -q A-OK /tmp/fsx
 }
 
-# Writers at work while the server dies and comes back. What fsync has promised is compared afterwards, from the server.
+# Writers at work while the server dies and comes back. Everything that fsync has promised is compared afterwards, from the server.
 test_kills() {
   mkdir $D/kills
   cd $D/kills

@@ -111,7 +111,7 @@ make_guest() {
   with_libraries "$GUEST/tcc/usr/bin/tcc"
   with_libraries "$TOOLS/bin/fsx"
   ln -s git "$TREE/bin/git-upload-pack"
-  # What a compiler links with.
+  # Libraries for the compiler.
   triplet=usr/lib/$(cc -print-multiarch)
   mkdir -p "$TREE/$triplet"
   cp -r "$GUEST/tcc/$triplet/tcc" "$TREE/$triplet/"

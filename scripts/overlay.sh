@@ -8,7 +8,7 @@
 #   --files N        files in the test package and the git repository (default 1500)
 #   --keep           keep the working directory for inspection
 #
-# What must hold: every step succeeds; what the merged tree shows is the same after overlay and volume were unmounted and mounted
+# Conditions: every step succeeds; the merged tree is the same after overlay and volume were unmounted and mounted
 # again; fsck finds the volume clean; a file that is not the lower layer's has not changed there. Needs root. Where podman is
 # installed, a container's root is made on the volume, too. Exits 0, 1 (something failed) or 3 (something needed is missing).
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)

@@ -141,7 +141,7 @@ durable=$fsync
 if [ "$fsync" = off ]; then durable=; fi
 if [ "$contract" = sync ]; then fsync=off; fi
 # Small limits: checkpoints and recycled log segments happen all the time. Shared memory in files of the volume, so that a
-# PostgreSQL that is killed leaves none behind.
+# A killed PostgreSQL leaves none.
 as_user tee -a "$DATA/postgresql.conf" >/dev/null <<END
 listen_addresses = ''
 unix_socket_directories = '$RUN'

@@ -3,7 +3,7 @@
 #
 #   scripts/store.sh [--rounds N] [--only probe|volume|cuts|takeover|snapshots|azure|bad] [--keep]
 #
-#   --rounds N   so many kills of the writer [default: 6]
+#   --rounds N   number of kills of the writer [default: 6]
 #   --only W     one part alone
 #   --keep       keep the working directory for inspection
 #

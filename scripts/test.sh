@@ -90,7 +90,7 @@ store_orders() {
   cargo fmt --manifest-path "$manifest" -- --check &&
     CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked -- -D warnings
 }
-# What would be published, as far as it can be tried before the crates that it depends on are there.
+# The crates to publish, as far as they can be tried before their dependencies are published.
 packages() {
   local manifest names=()
   for manifest in crates/*/Cargo.toml; do

@@ -11,7 +11,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/lib.sh"
 
 FILES=5000
-# What a removed tree may leave behind: inode blocks and index nodes that stay for the next file.
+# Blocks that a removed tree may leave: inode blocks and index nodes that stay for the next file.
 SLACK_KIB=4096
 
 on=

@@ -91,7 +91,7 @@ for file in passwd group; do mount --bind "$WORK/$file" "/etc/$file"; done
 sbin=$(realpath /sbin)
 mount -t overlay overlay -o "lowerdir=$WORK/sbin:$sbin" "$sbin" || unable "no overlay over $sbin"
 
-# What the suite's functions are replaced with. FSTYP is fuse, the subtype .steadfast.
+# Replacements of the suite's functions. FSTYP is fuse, the subtype .steadfast.
 cat "$tree/common/rc" >"$WORK/rc"
 cat >>"$WORK/rc" <<'EOF'
 

@@ -104,7 +104,7 @@ fn states(trace: &str, model: &str, seconds: &str) -> Done {
     Ok(())
 }
 
-/// How often a second `judge` is done, on all processors.
+/// Number of `judge` calls per second, on all processors.
 fn rate(
     limit: Duration,
     judge: &(dyn Fn(usize) -> io::Result<()> + Sync),

@@ -1,8 +1,8 @@
 //! The disk after a power cut, again and again, from a record.
 //!
-//! What was flushed before the cut is there. Of the writes after the last flush there are, by the seed: all; or each with
-//! probability one half; or that, and of some only some sectors. What is written to the disk later lies above, and goes with
-//! the next cut.
+//! Everything flushed before the cut is there. Of the writes after the last flush there are, by the seed: all; or each with
+//! probability one half; or that, and of some only some sectors. Later writes to the disk lie above, and go with the next
+//! cut.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,10 +22,10 @@ struct State {
     record: Reader,
     /// Events that were read.
     taken: u64,
-    /// Those of them that came after the last flush.
+    /// Events after the last flush.
     pending: Vec<Event>,
     last_mark: Vec<u8>,
-    /// What lies above the durable content.
+    /// Writes above the durable content.
     above: HashMap<u64, [u8; SECTOR]>,
     counters: [u64; 4],
 }
@@ -42,7 +42,7 @@ fn coin(random: &mut Random) -> bool {
     random.below(2) == 1
 }
 
-/// Which of the pending writes survive.
+/// Selection of the pending writes that survive.
 #[derive(Clone, Copy)]
 enum Kind {
     All,
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// Takes events up to number `until`; what a flush makes durable goes to the backing file.
+    /// Takes events up to number `until`; writes that a flush makes durable go to the backing file.
     fn advance(&mut self, until: u64) -> io::Result<()> {
         while self.taken < until {
             let Some(event) = self.record.next()? else {
@@ -247,7 +247,7 @@ mod tests {
     use crate::record::Writer;
 
     #[test]
-    fn a_cut_keeps_what_was_flushed_and_some_of_the_rest() {
+    fn a_cut_keeps_flushed_writes_and_some_of_the_rest() {
         let dir = tempfile::tempdir().unwrap();
         let (record, backing) = (dir.path().join("record"), dir.path().join("backing"));
         std::fs::write(&backing, vec![0; 8 * SECTOR]).unwrap();
@@ -274,7 +274,7 @@ mod tests {
             disk.commanded(format!("3 3 {seed}").as_bytes()).unwrap();
             seen.insert([sector(0), sector(1)]);
             assert_eq!(disk.answer(), "two\n");
-            // What is written later goes with the next cut.
+            // Later writes go with the next cut.
             disk.write(0, &[9; SECTOR]).unwrap();
             assert_eq!(sector(0), 9);
         }

@@ -13,7 +13,7 @@ use fuser::{
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// What is served.
+/// The disk that is served.
 pub(crate) trait Disk: Send + Sync + 'static {
     /// Bytes of the disk.
     fn len(&self) -> u64;
@@ -21,15 +21,15 @@ pub(crate) trait Disk: Send + Sync + 'static {
     fn read(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
     /// Writes; returns when a read finds it.
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Makes what was written durable.
+    /// Makes all writes durable.
     fn flush(&self) -> io::Result<()>;
     /// The range reads as zeros from now on.
     fn trim(&self, at: u64, len: u64) -> io::Result<()>;
     /// The file of text beside it that can be written.
     fn command(&self) -> &'static str;
-    /// Takes what is written there.
+    /// Takes a command that was written there.
     fn commanded(&self, text: &[u8]) -> Result<(), String>;
-    /// What is read from there.
+    /// Answer that is read from there.
     fn answer(&self) -> String;
     /// Writes, bytes written, flushes, trims.
     fn counters(&self) -> [u64; 4];

@@ -1,4 +1,4 @@
-//! A disk in a file, which counts, delays and records what a file system does to it.
+//! A disk in a file, which counts, delays and records a file system's requests.
 //!
 //! Job: the same disk below every system that is measured, the kernel's through a loop device and Steadfast directly. It
 //! knows nothing about file systems.

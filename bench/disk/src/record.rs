@@ -1,6 +1,7 @@
-//! The record: what happened to a disk, in an order in which it can have happened.
+//! The record: the events of a disk, in a possible order.
 //!
-//! A write stands where it ended, a flush where it began: what ended before a flush began is durable when that has ended.
+//! A write is recorded at its end, a flush at its beginning: writes that ended before a flush began are durable when it has
+//! ended.
 //! Each event is a letter, two little-endian 64-bit numbers (offset, length), and the bytes of a write or a mark.
 
 use std::fs::File;

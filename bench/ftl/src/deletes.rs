@@ -1,5 +1,5 @@
-//! Files are deleted: what the collector moves if it is told, and if it is not. A disk as large as the flash memory
-//! allows is filled with files up to nine tenths; most are deleted, so that half of it is in use, and then
+//! Files are deleted: the pages that the collector moves with and without discards. A disk as large as the flash
+//! memory allows is filled with files up to nine tenths; most are deleted, so that half of it is in use, and then
 //! files come and go.
 
 use crate::{EPOCH, Error, SECTOR, paper, record};
@@ -95,7 +95,7 @@ pub(crate) fn measure(quick: bool) -> Result<(), Error> {
             files.delete()?;
         }
         files.fs.sync()?;
-        // Once over without a look, then what is measured.
+        // Once over without a look, then the measured part.
         let mut before = Default::default();
         for measured in [false, true] {
             let counts = || {

@@ -25,7 +25,7 @@ fn record(row: &str, unit: &str, better: &str, system: &str, value: f64) {
     println!("{row}\t{unit}\t{better}\t{system}\t{value:.6}");
 }
 
-/// The paper's memory, with so many blocks on each die.
+/// The paper's memory, with `blocks` blocks on each die.
 fn paper(blocks: u32) -> Geometry {
     Geometry {
         blocks,
@@ -163,7 +163,7 @@ impl Booted {
         Ok(self.disk.flush()?)
     }
 
-    /// Random writes to the first so many sectors.
+    /// Random writes to the first `among` sectors.
     fn change(&mut self, changes: u64, among: u64) -> Result<(), Error> {
         let among = among.min(self.disk.limits().sectors);
         for i in 0..changes {
@@ -192,7 +192,7 @@ impl Booted {
     }
 }
 
-/// Figure 6: what a mount takes after a power cut, by the device's size and what was changed since the last
+/// Figure 6: the time of a mount after a power cut, by the device's size and the changes since the last
 /// checkpoint, and by the size of the delta region.
 fn boot(quick: bool) -> Result<(), Error> {
     const ALL: u64 = u64::MAX;

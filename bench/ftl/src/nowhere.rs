@@ -3,7 +3,7 @@
 use steadfast_flash::{FlashError, MemoryStore};
 use steadfast_ftl::{Bytes, Emulated, Entries, Erase, Numbers, Platform, Shape};
 
-/// A memory that keeps no data pages: what is left is the layer's own work.
+/// A memory that keeps no data pages: only the layer's own work is measured.
 pub(crate) struct Nowhere {
     platform: Emulated<MemoryStore>,
 }

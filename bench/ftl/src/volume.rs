@@ -176,8 +176,8 @@ fn largefile(fs: &Fs, blocks: u64) -> Result<u64, Error> {
     Ok(2 * blocks)
 }
 
-/// What SQLite does with a write-ahead log: each transaction appends three frames and syncs; every
-/// 300 transactions the pages go to the database, which is synced, and the log begins anew.
+/// The calls of SQLite with a write-ahead log: each transaction appends three frames and syncs;
+/// every 300 transactions the pages go to the database, which is synced, and the log begins anew.
 fn sqlite(fs: &Fs, transactions: u64) -> Result<u64, Error> {
     const FRAME: u64 = 4096 + 24;
     let root = &Caller::root();

@@ -13,7 +13,7 @@ use steadfast_journal::{Journal, Kind, Result, StreamId};
 
 /// Blocks that the objects of all threads share.
 const OBJECT_BLOCKS: u64 = 4096;
-/// 64 MiB: what `mkfs` gives a volume of 1 GiB or more.
+/// 64 MiB: the size that `mkfs` gives a volume of 1 GiB or more.
 const LOG_BLOCKS: u64 = 16384;
 /// Commits between two looks at the clock.
 const BURST: u64 = 256;

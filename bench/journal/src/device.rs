@@ -38,18 +38,18 @@ pub(crate) fn open(name: &str, blocks: u64) -> std::result::Result<Arc<dyn Block
     Ok(Arc::new(device))
 }
 
-/// What went to a device.
+/// Counts of a device's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) flushes: u64,
     pub(crate) writes: u64,
     /// Blocks written.
     pub(crate) blocks: u64,
-    /// Those of them that belong to the journal itself: log and tail headers.
+    /// Number of those blocks that belong to the journal itself: log and tail headers.
     pub(crate) journal_blocks: u64,
 }
 
-/// Counts what goes to a device whose blocks before `journal_end` are the journal's.
+/// Counts requests to a device whose blocks before `journal_end` are the journal's.
 pub(crate) struct Counting {
     device: Arc<dyn BlockDevice>,
     journal_end: u64,
@@ -71,7 +71,7 @@ impl Counting {
         }
     }
 
-    /// Forgets what went before.
+    /// Forgets earlier requests.
     pub(crate) fn reset(&self) {
         for counter in [
             &self.flushes,
@@ -123,7 +123,7 @@ impl BlockDevice for Counting {
     }
 }
 
-/// A device that never finishes a write behind the journal: the log fills, and nothing goes home.
+/// A device that never finishes a write after the journal's blocks: the log fills, and nothing goes home.
 pub(crate) struct HomeStalled {
     pub(crate) device: FileDevice,
     pub(crate) journal_end: u64,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_segment_counts_and_the_journal_s_own_blocks_are_told_apart() {
+    fn every_segment_counts_and_the_journal_s_own_blocks_are_separate() {
         let device = Counting::new(Arc::new(MemDevice::new(20)), 10);
         let two = [1; 2 * BLOCK_SIZE];
         device

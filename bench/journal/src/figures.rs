@@ -1,4 +1,4 @@
-//! What a measure prints, and the clocks it reads.
+//! Output of a measure, and the clocks it reads.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt;

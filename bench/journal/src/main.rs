@@ -1,10 +1,10 @@
 //! The journal's driver of `bench/run journal`.
 //!
 //! Job: take one measure of one system once, in a process of its own, and print the figures as lines
-//! `NAME VALUE`. Which system comes when, and what the figures mean side by side, is `bench/run`'s.
+//! `NAME VALUE`. `bench/run` sets the order of the systems and compares the figures.
 //! `bench/gojournal` is its counterpart for go-journal: same measures, same names.
 //!
-//! DEVICE is `memory`, or a prewritten file (opened with `O_DIRECT`); what the file holds is lost.
+//! DEVICE is `memory`, or a prewritten file (opened with `O_DIRECT`); the content of the file is lost.
 
 mod deferred;
 mod device;
@@ -40,7 +40,7 @@ fn main() {
             .write_all(figures.to_string().as_bytes())
             .map_err(|e| format!("standard output: {e}"))
     });
-    // Ends here and now, so that what `fill` holds back is never written.
+    // Ends here and now, so that the writes that `fill` holds back are never made.
     std::process::exit(match done {
         Ok(()) => 0,
         Err(message) => {

@@ -142,7 +142,7 @@ impl Store for Sqlite {
 const OBJECTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("objects");
 const BITS: TableDefinition<'_, u64, bool> = TableDefinition::new("bits");
 
-/// redb, whose commits are durable unless told otherwise.
+/// redb, whose commits are durable by default.
 struct Redb(Database);
 
 impl Redb {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_stores_keep_what_they_committed() {
+    fn both_stores_keep_committed_values() {
         let dir = std::env::temp_dir().join(format!("steadfast-stores-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let time = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Large sequential data in new blocks: what is written for each block of it.
+//! Large sequential data in new blocks: bytes written for each block of it.
 
 use crate::figures::{Clocks, Figures};
 use crate::volume::{Layout, contents};

@@ -18,7 +18,7 @@ const THREADS_MAX: u32 = 64;
 const LOG_BLOCKS: u64 = 1024;
 /// Times that the log is filled at least, so that home writes have their share.
 const LAPS: u64 = 2;
-/// A run that fills the log too slowly ends all the same, after so many times its time.
+/// A run that fills the log too slowly ends after this multiple of its time.
 const LAPS_TIME_FACTOR: u32 = 10;
 const POLL: Duration = Duration::from_millis(5);
 

@@ -1,4 +1,4 @@
-//! Where things lie on the device of a measure, and the journal on it.
+//! Layout of the device of a measure, and the journal on it.
 
 use crate::device::Counting;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Layout {
         }
     }
 
-    /// The first block behind the journal's own.
+    /// The first block after the journal's own.
     pub(crate) fn journal_end(&self) -> u64 {
         2 + self.log_blocks
     }
@@ -86,7 +86,7 @@ impl Layout {
     }
 }
 
-/// Credits for so many encoded bytes.
+/// Credits for `log_bytes` encoded bytes.
 pub(crate) fn log_credits(log_bytes: u64) -> Credits {
     Credits {
         log_bytes,

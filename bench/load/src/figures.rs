@@ -1,6 +1,6 @@
 //! Figures: the papers' tables and figures as bars, the paper's values beside ours.
 //!
-//! A description (`bench/figures.toml`) says which rows of which measurement a figure shows, and what the paper says of
+//! A description (`bench/figures.toml`) names the rows of each figure and their measurement, and the paper's value of
 //! each, where its text gives a number. The results are those that `bench/run` keeps: one file for each measurement.
 
 use crate::report::{self, Row};
@@ -48,7 +48,7 @@ struct Figure {
     /// Name of the file, without its ending.
     id: String,
     title: String,
-    /// What a bar is, with the unit.
+    /// Quantity of a bar, with the unit.
     axis: String,
     /// The measurement, as `bench/run` calls it.
     bench: String,
@@ -56,7 +56,7 @@ struct Figure {
     /// values.
     #[serde(default)]
     peers: Vec<String>,
-    /// How a value is scaled before it is drawn (values only).
+    /// Scale of a value when it is drawn (values only).
     #[serde(default = "one")]
     scale: f64,
     bar: Vec<Bar>,
@@ -90,8 +90,8 @@ struct Series {
     values: Vec<Option<f64>>,
 }
 
-/// Draws every figure whose results are there: `--describe FILE --out DIR RESULTS…`; says which were drawn, from what, and
-/// which were not. A later directory of results stands in for what is not in the ones before.
+/// Draws every figure whose results are there: `--describe FILE --out DIR RESULTS…`; names those that were drawn, with
+/// their sources, and those that were not. A later directory of results supplies results that the ones before lack.
 pub(crate) fn run(words: &[&str]) -> Result<String, String> {
     let (mut describe, mut out, mut results) = (None, None, Vec::new());
     let mut words = words.iter().copied();
@@ -281,7 +281,7 @@ fn paint(
     Ok(())
 }
 
-/// What each colour stands for, in one row under the title.
+/// Meaning of each colour, in one row under the title.
 fn legend(
     series: &[Series],
     head: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_an_error_that_says_what_is_missing() {
+    fn a_figure_that_cannot_be_drawn_is_an_error_that_names_the_missing_part() {
         let dir = tempfile::tempdir().unwrap();
         let about = dir.path().join("about.toml");
         fs::write(&about, ABOUT).unwrap();

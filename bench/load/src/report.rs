@@ -40,7 +40,7 @@ impl Row {
         median(self.values(system))
     }
 
-    /// How many times as good the subject is as a peer.
+    /// Ratio of the subject to a peer: above 1, the subject is better.
     pub(crate) fn ratio_of_medians(&self, subject: &str, peer: &str) -> Option<f64> {
         self.ratio(subject, peer).map(|ratio| ratio.of_medians)
     }
@@ -185,7 +185,7 @@ fn short(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Three digits behind the point, or more where they would say nothing.
+/// Three digits after the point, or more where they would say nothing.
 fn exact(value: f64) -> String {
     let digits = if value < 1.0 { 6 } else { 3 };
     format!("{value:.digits$}")
@@ -309,7 +309,7 @@ mod tests {
     const NAMES: [&str; 2] = ["--subject", "ours"];
 
     #[test]
-    fn where_lower_is_better_a_slower_subject_has_a_ratio_below_one() {
+    fn a_slower_subject_has_a_ratio_below_one_if_lower_is_better() {
         let json = run(
             &[&["--json", "kernel=\"x\""], &NAMES[..]].concat(),
             RESULTS.as_bytes(),

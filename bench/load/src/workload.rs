@@ -1,4 +1,4 @@
-//! The workloads. Each runs once, checks what the system answered, and returns the seconds of the part that counts:
+//! The workloads. Each runs once, checks the system's answers, and returns the seconds of the part that counts:
 //! making names and data, and files that only have to be there, is not in it.
 
 mod beside;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_beside_another_stream_leaves_its_file() {
+    fn a_load_beside_another_stream_leaves_its_file() {
         let dir = Scratch::new("load-beside");
         let file = dir.0.join("file");
         let len = || fs::metadata(&file).unwrap().len();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_what_was_written() {
+    fn reads_return_the_written_bytes() {
         let dir = Scratch::new("load-reads");
         let dir = dir.0.as_path();
         assert!(sequential_reads(dir, 2).unwrap() > 0.0);

@@ -1,7 +1,7 @@
-//! Clients that outlive their server. Each works in a directory of its own and keeps account of what was acknowledged as
-//! stable: every metadata operation, every FILE_SYNC write, every UNSTABLE write once a COMMIT with the same verifier is
+//! Clients that outlive their server. Each works in a directory of its own and keeps account of the operations acknowledged
+//! as stable: every metadata operation, every FILE_SYNC write, every UNSTABLE write once a COMMIT with the same verifier is
 //! answered. When the connection is lost, a client connects again as soon as a server is there, compares its whole directory
-//! with the account, sends again what was not answered, and goes on; a COMMIT with another verifier makes it write again.
+//! with the account, sends unanswered calls again, and goes on; a COMMIT with another verifier makes it write again.
 //!
 //! The account is also a file (`RECORD/client-N`, a line per acknowledged operation), so that the last server, too, can be
 //! killed, and the one after it be checked.
@@ -29,7 +29,7 @@ use steadfast_nfs_client::client::{Client, Export, check_stable, succeeded};
 use steadfast_nfs_client::rpc::{Reply, Target};
 use steadfast_nfs_client::{Failure, wrong};
 
-/// How long a client waits for a server to come back.
+/// Time that a client waits for a server to come back.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 const FILES_MAX: usize = 40;
@@ -38,7 +38,7 @@ const STABLE_BYTES_MAX: u64 = 16 << 10;
 const UNSTABLE_BYTES_MAX: u64 = 16 << 10;
 const UNSTABLE_PIECES_MAX: u64 = 8;
 const READ_BYTES: u32 = 64 << 10;
-/// One file in so many operations is read back at once.
+/// Operations per file that is read back at once.
 const READ_BACK_EVERY: u64 = 16;
 
 #[derive(Default)]
@@ -79,7 +79,7 @@ fn dir_name(client: u32) -> String {
     format!("crash-{client}")
 }
 
-/// How the clients work.
+/// Load of the clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) clients: u32,
@@ -189,9 +189,9 @@ struct Worker {
     number: u64,
     random: Random,
     exclusive: bool,
-    /// What was acknowledged.
+    /// Acknowledged state.
     tree: Tree,
-    /// What is on its way.
+    /// Events that are not acknowledged.
     pending: Vec<Event>,
     handles: BTreeMap<String, nfs_fh3>,
     log: BufWriter<File>,
@@ -245,7 +245,7 @@ impl Worker {
         Ok(self.statistics)
     }
 
-    // ------------------------------------------------------------ what is done
+    // ------------------------------------------------------------ operations
 
     fn step(&mut self) -> Result<(), Failure> {
         let files = self.tree.0.len();
@@ -407,7 +407,7 @@ impl Worker {
         self.sometimes_read_back(&name)
     }
 
-    /// To a new name, or over another file.
+    /// Renames a file to a new name, or over another file.
     fn rename(&mut self, from: String) -> Result<(), Failure> {
         let at = self.random.below(2 * self.tree.0.len() as u64) as usize;
         let to = match self.tree.0.keys().nth(at) {
@@ -448,7 +448,7 @@ impl Worker {
         self.acknowledged()
     }
 
-    /// Where to write: inside the file, or a little behind its end.
+    /// Offset of a write: inside the file, or a little after its end.
     fn place(&mut self, name: &str) -> u64 {
         let now = self.tree.0.get(name).map_or(0, Vec::len) as u64;
         let room = FILE_BYTES_MAX - UNSTABLE_PIECES_MAX * UNSTABLE_BYTES_MAX;
@@ -475,7 +475,7 @@ impl Worker {
         Ok(succeeded(found, &format!("LOOKUP {name}"))?.object)
     }
 
-    /// What was on its way is stable: it goes into the account.
+    /// The pending events are stable: they go into the account.
     fn acknowledged(&mut self) -> Result<(), Failure> {
         for event in std::mem::take(&mut self.pending) {
             self.tree.apply(&event);
@@ -536,7 +536,7 @@ impl Worker {
                 Err(Failure::Lost(_)) => {
                     self.statistics.resent_calls += self.client.outstanding() as u64;
                     self.statistics.reconnections += 1;
-                    // What the new server has, before anything is sent to it again.
+                    // State of the new server, before anything is sent to it again.
                     self.compare_patiently()?;
                     self.client.recover(PATIENCE)?;
                 }

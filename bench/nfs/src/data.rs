@@ -3,7 +3,7 @@
 
 pub(crate) use steadfast_testkit::Random;
 
-/// The mixing behind all content.
+/// The mixing function of all content.
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -25,7 +25,7 @@ use steadfast_nfs_client::rpc::Target;
 
 const ROOT: u64 = 1;
 
-/// What the server does wrong.
+/// Fault of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     None,
@@ -35,7 +35,7 @@ pub(crate) enum Fault {
     KeepsItsVerifier,
     /// A name that was removed is back after the server died.
     ForgetsRemovals,
-    /// One byte of what is read is another.
+    /// One byte of a read is wrong.
     ChangesAByte,
     /// LOOKUP finds the first file of the directory.
     FindsAnotherFile,
@@ -45,7 +45,7 @@ pub(crate) enum Fault {
 
 #[derive(Clone, Default)]
 struct Node {
-    /// Of a directory.
+    /// Names of a directory.
     names: Option<BTreeMap<String, u64>>,
     data: Vec<u8>,
     stable: Vec<u8>,
@@ -111,7 +111,7 @@ impl Fake {
         self.state().write_bytes_max = bytes;
     }
 
-    /// Kills the server and starts another: what was not stable is gone, and so are the connections.
+    /// Kills the server and starts another: unstable writes are gone, and so are the connections.
     pub(crate) fn restart(&self) {
         let mut state = self.state();
         if state.fault != Fault::KeepsItsVerifier {

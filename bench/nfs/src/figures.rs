@@ -1,10 +1,10 @@
-//! What a run took: wall clock, latencies, and the server's processor time.
+//! Figures of a run: wall clock, latencies, and the server's processor time.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
-/// How long each operation took.
+/// Latency of each operation.
 #[derive(Default)]
 pub(crate) struct Latencies(Vec<Duration>);
 
@@ -47,7 +47,7 @@ impl Latencies {
     }
 }
 
-/// The least value that so many of a hundred do not exceed.
+/// The least value that `percent` percent of the values do not exceed.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
@@ -59,7 +59,7 @@ pub(crate) struct Figures {
     pub(crate) operations: u64,
     pub(crate) bytes: u64,
     pub(crate) latencies: Latencies,
-    /// Of all threads of the server.
+    /// Processor time of all threads of the server.
     pub(crate) server_cpu: Option<Duration>,
 }
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_read_behind_a_name_with_parentheses() {
+    fn processor_time_is_read_after_a_name_with_parentheses() {
         let stat = "7 (a) b) (c) S 1 7 7 0 -1 4194304 5 0 0 0 130 25 0 0 20 0 3 0 9 1 2";
         assert_eq!(stat_ticks(stat), Some(155));
         assert_eq!(stat_ticks("7 (a) S 1"), None);

@@ -1,6 +1,6 @@
 //! The NFS version 3 client of `bench/run nfs`, and of the tests that kill the server.
 //!
-//! Job: run one workload once against a server that is there, and print what it took; or work on while the server dies and
+//! Job: run one workload once against a server that is there, and print its figures; or work on while the server dies and
 //! comes back, and compare everything that was acknowledged. It knows nothing about servers: scripts start those.
 //!
 //! ```text
@@ -14,7 +14,7 @@
 //! nfs [OPTION...] lookup ENTRIES COUNT         LOOKUP of names in random order in one directory, one at a time
 //! nfs [OPTION...] idle COUNT                   GETATTR on an idle server, beside an echo server of the driver's own
 //! nfs [OPTION...] directory ENTRIES            create, look up, list and remove, with figures for each tenth
-//! nfs [OPTION...] crash SECONDS RECORD         work for so long, whatever happens to the server; RECORD is a directory
+//! nfs [OPTION...] crash SECONDS RECORD         work for this time, also if the server dies; RECORD is a directory
 //! nfs [OPTION...] verify RECORD                compare the server's files with the record
 //! nfs [OPTION...] wait SECONDS                 until the export can be mounted
 //! ```

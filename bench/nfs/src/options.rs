@@ -1,4 +1,4 @@
-//! What stands before the workload on the command line.
+//! Options before the workload on the command line.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl Options {
     }
 }
 
-/// The options, and the words behind them.
+/// The options, and the words after them.
 pub(crate) fn parse<'a, 'b>(words: &'b [&'a str]) -> Result<(Options, &'b [&'a str]), String> {
     let mut options = Options::default();
     let mut rest = words;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_option_or_no_value_is_refused_by_name() {
+    fn unknown_options_and_bad_values_are_refused_by_name() {
         for (words, name) in [
             (&["--clients", "0", "x"][..], "--clients"),
             (&["--port", "70000", "x"], "70000"),

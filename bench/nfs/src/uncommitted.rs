@@ -1,4 +1,4 @@
-//! Writes that are not stable yet, and what follows for them from a COMMIT.
+//! Writes that are not stable yet, and the effect of a COMMIT on them.
 
 use nfs3_types::nfs3::{self as n, stable_how, writeverf3};
 use steadfast_nfs_client::calls::decode;
@@ -17,7 +17,7 @@ pub(crate) struct Piece {
 #[derive(Default)]
 pub(crate) struct Uncommitted {
     sent: Vec<(u32, Piece)>,
-    /// What was answered, with the verifier of the answer.
+    /// Answered writes, with the verifier of the answer.
     answered: Vec<(Piece, writeverf3)>,
     /// The rest of writes that were done in part.
     short: Vec<Piece>,
@@ -58,13 +58,13 @@ impl Uncommitted {
         Ok(())
     }
 
-    /// What must be written before a COMMIT makes sense: the rest of short writes.
+    /// Pieces to write before a COMMIT makes sense: the rest of short writes.
     pub(crate) fn unwritten(&mut self) -> Vec<Piece> {
         std::mem::take(&mut self.short)
     }
 
-    /// What a COMMIT that answered with `verifier` has not made stable: every write that another instance of the server
-    /// answered. Those have to be sent again.
+    /// Writes that a COMMIT that answered with `verifier` has not made stable: those that another instance of the
+    /// server answered. They have to be sent again.
     pub(crate) fn committed(&mut self, verifier: writeverf3) -> Vec<Piece> {
         std::mem::take(&mut self.answered)
             .into_iter()

@@ -1,6 +1,6 @@
-//! The workloads. Each runs once, with any number of clients: a thread, a connection and a directory each. What has to be
-//! there before is made before the clock starts; what comes back is compared with what must come back, as part of the run
-//! where that costs little, behind it otherwise.
+//! The workloads. Each runs once, with any number of clients: a thread, a connection and a directory each. Preparations
+//! come before the clock starts; replies are compared with the expected ones, as part of the run where that costs little,
+//! after it otherwise.
 
 mod directory;
 mod idle;
@@ -26,7 +26,7 @@ use steadfast_nfs_client::Failure;
 use steadfast_nfs_client::calls::{Call, decode};
 use steadfast_nfs_client::client::{Client, Export, succeeded};
 
-/// What all workloads need.
+/// Settings of all workloads.
 pub(crate) struct Run {
     pub(crate) export: Export,
     pub(crate) clients: u32,
@@ -56,7 +56,7 @@ impl Run {
             .transpose()
     }
 
-    /// Runs `work` on every client at once, each with what `prepare` made for it. The clock runs from the moment when all
+    /// Runs `work` on every client at once, each with its result of `prepare`. The clock runs from the moment when all
     /// are prepared to the moment when the last is done; `check` comes after it.
     fn side_by_side<S: Send>(
         &self,
@@ -113,7 +113,7 @@ impl Run {
     }
 }
 
-/// What a client has done.
+/// Work that a client has done.
 #[derive(Default)]
 struct Work {
     operations: u64,
@@ -128,7 +128,7 @@ impl Work {
     }
 }
 
-/// Sends calls with up to `window` of them outstanding. `next` makes a call and a note of what it was for, or None at the
+/// Sends calls with up to `window` of them outstanding. `next` makes a call and a note of its purpose, or None at the
 /// end; `done` gets each result with its note.
 fn pipelined<C: Call, N>(
     client: &mut Client,

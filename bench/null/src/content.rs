@@ -2,7 +2,7 @@
 
 const CHUNK: usize = 256 << 10;
 
-/// See the module's header. What was never written is zero.
+/// See the module's header. Unwritten bytes are zero.
 #[derive(Default)]
 pub(crate) struct Content {
     chunks: Vec<Vec<u8>>,

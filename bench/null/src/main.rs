@@ -1,6 +1,7 @@
-//! A FUSE server that keeps nothing: tables in memory with the product's front end. It answers every request at once and
-//! makes nothing durable, so what a call costs here, the front end costs. Data is copied once, into fresh memory; a volume whose
-//! memory is mapped already takes it faster. The model's `MemFs` is a specification, not a limit: it needs up to 1.5 times as long.
+//! A FUSE server that keeps nothing: tables in memory with the product's front end. It answers every request at once and makes
+//! nothing durable, so the cost of a call here is that of the front end. Data is copied once, into fresh memory; a volume whose
+//! memory is mapped already takes it faster. The model's `MemFs` is a specification, not a limit: it needs up to 1.5 times as
+//! long.
 //!
 //!   null DIR [--io-uring]   serves an empty file system at DIR until it is unmounted
 

@@ -1,6 +1,6 @@
 //! The tables. Nothing is checked that the kernel has checked already, and nothing that only costs time.
 //!
-//! Lock order: the lock of renames, the nodes of directories by number, the node of what they name, the table.
+//! Lock order: the lock of renames, the nodes of directories by number, the node of the named inode, the table.
 
 use crate::content::Content;
 use std::collections::{BTreeMap, HashMap};
@@ -498,7 +498,7 @@ impl FileSystem for Null {
         let node = self.node(dir)?;
         let mut last = cookie;
         loop {
-            // The sink may look up what it is given.
+            // The sink may look up the inodes that it gets.
             let batch = listed(&mut node.state(), last)?;
             for (next, ino, kind, name) in &batch {
                 let entry = DirEntry {

@@ -11,9 +11,9 @@ const UNLINKED_BYTES: usize = 16 << 10;
 /// A kind of call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
-    /// Appends so many bytes to a file.
+    /// Appends this many bytes to a file.
     Append(usize),
-    /// Reads so many bytes of a file that was appended to in such pieces.
+    /// Reads this many bytes of a file that was appended to in such pieces.
     Read(usize),
     /// Makes a file.
     Create,
@@ -68,7 +68,7 @@ impl Call {
         }
     }
 
-    /// The call whose record says what this one does to the medium.
+    /// The call whose record has this one's effect on the medium.
     pub(crate) fn recorded_as(self) -> Call {
         match self {
             Call::Read(bytes) => Call::Append(bytes),
@@ -106,7 +106,7 @@ const FILE: NewNode = NewNode {
 };
 
 impl Work {
-    /// Makes a directory `name` in the root, and in it what `count` calls need.
+    /// Makes a directory `name` in the root, and in it the files for `count` calls.
     pub(crate) fn prepare(
         fs: &dyn FileSystem,
         call: Call,
@@ -170,7 +170,7 @@ impl Work {
         &self.buffer[..self.call.bytes()]
     }
 
-    /// Makes the calls of `range`; `before` each is told its number.
+    /// Makes the calls of `range`; `before` receives the number of each call before it.
     pub(crate) fn run(
         &mut self,
         fs: &dyn FileSystem,

@@ -28,7 +28,7 @@ const FILE: NewNode = NewNode {
     rdev: 0,
 };
 
-/// What was put into a volume.
+/// Content of a volume.
 #[derive(Default)]
 struct Filled {
     files: u64,
@@ -44,7 +44,7 @@ pub(crate) fn unreserved() -> OpenOptions {
     }
 }
 
-/// Makes a volume of `bytes` bytes and fills it with `what`; prints what is in it.
+/// Makes a volume of `bytes` bytes and fills it with `what`; prints its content.
 pub(crate) fn fill(image: &Path, bytes: u64, what: &str) -> Result<()> {
     let region = Region::create(image, bytes, true, &unreserved())?;
     mkfs(&region, &MkfsOptions::default(), &mut |_, _| {})?;
@@ -158,7 +158,7 @@ pub(crate) fn churn(image: &Path) -> Result<()> {
     let caller = Caller::root();
     let data = pattern(SMALL_BYTES);
     let root = fs.root();
-    // What a churn that was killed before this one has left.
+    // Left by a churn that was killed before this one.
     let dir = match fs.mkdir(&caller, root, b"churn", 0o755) {
         Err(e) if e == Errno::Exist => fs.lookup(&caller, root, b"churn")?,
         other => other?,

@@ -1,9 +1,9 @@
-//! The floor under a call's latency: what the call does to the medium, done again by bare code.
+//! The floor under a call's latency: its stores to the medium, done again by bare code.
 //!
 //! A call is recorded ([`steadfast_pm::Recorder`]). Its [`Plan`] does the same to another region with the same content: the
 //! same words stored, the same bytes stored as data, the same lines written back, the same fences, at the same addresses and in
-//! the same order. It has no locks, no indexes, no checks. So a floor contains no assumption about what a call should need: it
-//! says what is left if the software around the stores cost nothing.
+//! the same order. It has no locks, no indexes, no checks. So a floor contains no assumption about a call's needs: it is the
+//! rest if the software around the stores cost nothing.
 //!
 //! Data comes from the caller's buffer wherever the recorded bytes are those of the buffer, as in the call itself: so both find
 //! it in the processor's cache.
@@ -27,19 +27,19 @@ enum Step {
     Fence,
 }
 
-/// What some calls do to the medium.
+/// Effect of some calls on the medium.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     steps: Vec<Step>,
     own: Vec<u8>,
     counts: Counts,
-    /// Where each call begins, in order.
+    /// Beginning of each call, in order.
     calls: Vec<usize>,
 }
 
 impl Plan {
-    /// The plan of calls that were recorded, each after a mark and each with `buffer` as its data. What came before the first
-    /// mark is left out.
+    /// The plan of calls that were recorded, each after a mark and each with `buffer` as its data. Events before the first
+    /// mark are left out.
     pub(crate) fn of(events: &[Event], buffer: &[u8]) -> Plan {
         let mut plan = Plan::default();
         let marked = |event: &Event| matches!(event, Event::Mark(_));
@@ -77,7 +77,7 @@ impl Plan {
         plan
     }
 
-    /// The plan that reads what the calls of this plan took from the caller's buffer.
+    /// The plan that reads the bytes that the calls of this plan took from the caller's buffer.
     pub(crate) fn reading(&self) -> Plan {
         let mut plan = Plan::default();
         for (call, &begin) in self.calls.iter().enumerate() {
@@ -127,7 +127,7 @@ impl Plan {
         self.calls.len()
     }
 
-    /// What it does in all.
+    /// Counts of the whole plan.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_loads_what_the_caller_brought_and_nothing_else() {
+    fn reading_loads_the_callers_range_and_nothing_else() {
         let (plan, buffer, recorded) = recorded();
         let reading = plan.reading();
         let mut read = vec![0; buffer.len()];

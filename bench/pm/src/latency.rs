@@ -1,8 +1,8 @@
-//! How long a call takes, beside its floor.
+//! Latency of a call, beside its floor.
 //!
 //! A run makes the same calls on a new volume in a file in memory, and replays their record on a region in another such file
-//! with the content that the volume had. The caches hold nothing of either when it begins; the first calls are not timed. What
-//! the subject did, by its counters, must be what the floor does.
+//! with the content that the volume had. The caches hold nothing of either when it begins; the first calls are not timed. The
+//! subject's counters must equal those of the floor.
 
 use crate::calls::{Call, Work};
 use crate::floor::Plan;
@@ -17,7 +17,7 @@ const WARM_UP: usize = 256;
 /// Turns of subject and floor in one run. The best of each is the run's figure: other work can only add to it.
 const TURNS: usize = 5;
 
-/// What was recorded of some calls.
+/// Record of some calls.
 pub(crate) struct Recorded {
     /// The medium before them.
     pub(crate) content: Vec<u8>,
@@ -52,7 +52,7 @@ fn recorded(call: Call, count: usize) -> Result<Recorded> {
     })
 }
 
-/// The calls themselves: microseconds for each, and what they did in all.
+/// The calls themselves: microseconds for each, and their counts in all.
 fn subject(dir: &Path, call: Call, count: usize, caches: &Evictor) -> Result<(f64, Counts)> {
     let scratch = Scratch::new(dir, "subject");
     let fs = volume::in_file(&scratch)?;
@@ -125,7 +125,7 @@ pub(crate) fn measure(dir: &Path, runs: usize, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// What a call does to the medium, on average.
+/// Average effect of a call on the medium.
 fn counts(call: Call, counts: Counts, calls: usize) {
     for (what, unit, sum) in [
         ("stores", "stores", counts.stores),

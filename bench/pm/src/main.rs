@@ -4,7 +4,7 @@
 //! pm latency DIR RUNS [--quick]      the time of each call beside its floor, in lines for the report
 //! pm scaling DIR RUNS [--quick]      two threads beside one, likewise
 //! pm fill IMAGE BYTES WHAT           makes a volume and fills it; WHAT is empty, small, preallocated, large or names
-//! pm mount IMAGE THREADS             mounts it once, prints what that took, and unmounts it
+//! pm mount IMAGE THREADS             mounts it once, prints its time and memory, and unmounts it
 //! pm churn IMAGE                     mounts it, says "ready" and changes it until it is killed
 //! ```
 //!
@@ -32,7 +32,7 @@ fn record(row: &str, unit: &str, better: &str, system: &str, value: f64) {
     println!("{row}\t{unit}\t{better}\t{system}\t{value:.6}");
 }
 
-/// The smallest: what other work on the machine adds to a time is left out.
+/// The smallest: time added by other work on the machine is left out.
 fn best(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::INFINITY, f64::min)
 }

@@ -18,7 +18,7 @@ fn anonymous_bytes() -> Result<u64> {
     Ok(kib << 10)
 }
 
-/// Mounts `image` with so many threads, and unmounts it. Prints the seconds, and the memory in use while it is mounted.
+/// Mounts `image` with `threads` threads, and unmounts it. Prints the seconds, and the memory in use while it is mounted.
 pub(crate) fn measure(image: &Path, threads: usize) -> Result<()> {
     let mut options = MountOptions::default();
     options.scan_threads = threads;

@@ -1,6 +1,6 @@
 //! Two threads beside one, each with a directory of its own; the same for the floor, and for arithmetic that shares nothing.
 //!
-//! The last two say what the machine allows: two virtual processors may be one core, and one memory controller serves both.
+//! The last two show the machine's limit: two virtual processors may be one core, and one memory controller serves both.
 
 use crate::calls::{Call, Work};
 use crate::floor::Plan;
@@ -63,7 +63,7 @@ fn side_by_side<W: Send>(
     })
 }
 
-/// What the calls of each thread do, and the medium before them.
+/// Record of each thread's calls, and the medium before them.
 struct Recorded {
     content: Vec<u8>,
     plans: Vec<(Plan, Plan)>,
@@ -75,7 +75,7 @@ fn recorded(call: Call, count: usize) -> Result<Recorded> {
     let fs = volume::recorded()?;
     let recorder = fs.medium().recorder().ok_or("the region is not recorded")?;
     let (barrier, turn) = (Barrier::new(THREADS + 1), Mutex::new(()));
-    // As they will be measured: each thread prepares what it uses, and free space may be shared out by thread.
+    // As they will be measured: each thread prepares its own files, and free space may be shared out by thread.
     let made = |thread: usize| {
         let prepared = prepare(&fs, as_recorded, thread, count);
         barrier.wait();
@@ -166,7 +166,7 @@ fn spin(threads: usize) -> Result<f64> {
     side_by_side((0..threads as u64).collect(), |_| Ok(()), work)
 }
 
-/// How often as much two threads do as one in the same time, by the best of some turns of each.
+/// Throughput of two threads over that of one, by the best of some turns of each.
 fn scaled(mut seconds: impl FnMut(usize) -> Result<f64>) -> Result<f64> {
     let (mut one, mut two) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {

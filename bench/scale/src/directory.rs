@@ -34,7 +34,7 @@ pub(crate) fn measure(image: &Path, count: u64, figures: &mut Figures) -> Result
     forget(image)?;
     let (fs, _) = open(image)?;
     let mut random = Random::new(count);
-    // The first look-ups find nothing in memory; the later ones what the cache holds by then.
+    // The first look-ups find nothing in memory; the later ones the content of the cache by then.
     figures.curve("directory-lookup", count / 10, Process::Own, |_| {
         lookup(&fs, dir, &name(random.below(count))).map(drop)
     })?;

@@ -1,4 +1,4 @@
-//! What a measure prints, as soon as it is known: curves over the tenths of a load, single values; and the memory of
+//! Output of a measure, as soon as it is known: curves over the tenths of a load, single values; and the memory of
 //! processes.
 
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::time::Instant;
 /// Points of a curve.
 const POINTS: u64 = 10;
 
-/// Where figures go: standard output.
+/// Output of figures: standard output.
 pub(crate) struct Figures;
 
 /// One line.
@@ -25,7 +25,7 @@ impl Figures {
     }
 
     /// Runs `step` for 0 to `total`, and notes for each tenth the microseconds per step, those of the processor that
-    /// `process` took for it, and its memory behind it.
+    /// `process` took for it, and its memory afterwards.
     pub(crate) fn curve(
         &mut self,
         name: &str,
@@ -65,10 +65,10 @@ impl Figures {
     }
 }
 
-/// Whose memory is looked at.
+/// Process whose memory is measured.
 #[derive(Clone, Copy)]
 pub(crate) enum Process {
-    /// This one.
+    /// This process.
     Own,
     /// Another one.
     Other(u32),

@@ -24,7 +24,7 @@ const GIB: u64 = 1 << 30;
 /// Room for a million inodes and their names.
 const CACHE_BYTES: u64 = GIB;
 
-/// Takes all rows with so many entries, inodes, pages; `image` is made again for each volume.
+/// Takes all rows with `size` entries, inodes, pages; `image` is made again for each volume.
 pub(crate) fn measure(image: &Path, size: u64, figures: &mut Figures) -> Result<(), String> {
     make_quietly(image, 16 * GIB)?;
     let inos = directory(image, size, figures)?;
@@ -34,8 +34,8 @@ pub(crate) fn measure(image: &Path, size: u64, figures: &mut Figures) -> Result<
     control(size, figures)
 }
 
-/// The least that a look into so many entries can cost when they no longer fit into the processor's caches: maps of the
-/// standard library, in the orders of `known-forget` and of `entries-create`.
+/// Minimum cost of a look into `size` entries when they no longer fit into the processor's caches: maps of the standard
+/// library, in the orders of `known-forget` and of `entries-create`.
 fn control(size: u64, figures: &mut Figures) -> Result<(), String> {
     let mut map: HashMap<u64, [u64; 8]> = (0..size).map(|key| (key * 16, [key; 8])).collect();
     row(figures, "control-map-remove", size, |index| {
@@ -88,7 +88,7 @@ fn keep(figures: &mut Figures, row: &str, size: u64, micros: f64) -> Result<(), 
     figures.value(&format!("growth-{row}-{size}"), "us", micros)
 }
 
-/// Changes in a directory of so many entries. Returns the inodes.
+/// Changes in a directory of `size` entries. Returns the inodes.
 fn directory(image: &Path, size: u64, figures: &mut Figures) -> Result<Vec<Ino>, String> {
     let caller = Caller::root();
     let (fs, _) = open(image)?;
@@ -103,7 +103,7 @@ fn directory(image: &Path, size: u64, figures: &mut Figures) -> Result<Vec<Ino>,
     )?;
     fs.unmount().map_err(text)?;
     drop(fs);
-    // All of it in memory: what the cache has room for is another question.
+    // All of it in memory: the limits of the cache are another question.
     let (fs, _) = open_with(image, CACHE_BYTES)?;
     for index in 0..size {
         let found = fs.lookup(&caller, dir, &name(index));
@@ -129,7 +129,7 @@ fn directory(image: &Path, size: u64, figures: &mut Figures) -> Result<Vec<Ino>,
     Ok(inos)
 }
 
-/// So many inodes are known to a front end, each by one open.
+/// `size` inodes are known to a front end, each by one open.
 fn known(image: &Path, inos: &[Ino], size: u64, figures: &mut Figures) -> Result<(), String> {
     let caller = Caller::root();
     forget(image)?;
@@ -138,7 +138,7 @@ fn known(image: &Path, inos: &[Ino], size: u64, figures: &mut Figures) -> Result
         fs.open(&caller, *ino).map_err(text)?;
     }
     let mut random = Random::new(size);
-    // What is looked at is in memory: a file that is opened was looked up just before.
+    // The entry is in memory: a file that is opened was looked up just before.
     let some: Vec<Ino> = (0..STEPS)
         .map(|_| inos[random.below(size) as usize])
         .collect();

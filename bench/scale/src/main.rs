@@ -1,9 +1,9 @@
 //! The driver of `bench/run scale`.
 //!
-//! Job: take one measure on one volume, in a process of its own so that its memory is that of the measure, and print
-//! the figures as lines: `curve NAME UNIT SHARE TIME CPU MIB` for each tenth of a long load (time and processor time per
-//! operation, resident memory), `value NAME UNIT VALUE` for what is one number. `scale report` turns such lines into a table and one JSON
-//! object. Which measure comes when is `bench/scale.sh`'s.
+//! Job: take one measure on one volume, in a process of its own so that its memory is that of the measure, and print the
+//! figures as lines: `curve NAME UNIT SHARE TIME CPU MIB` for each tenth of a long load (time and processor time per operation,
+//! resident memory), `value NAME UNIT VALUE` for a single number. `scale report` turns such lines into a table and one JSON
+//! object. `bench/scale.sh` sets the order of the measures.
 
 mod directory;
 mod figures;
@@ -41,7 +41,7 @@ fn main() {
             .write_all(text.as_bytes())
             .map_err(|e| format!("standard output: {e}"))
     });
-    // Ends here and now, so that what `crash` leaves behind stays as it is.
+    // Ends here and now, so that the files of `crash` stay as they are.
     std::process::exit(match done {
         Ok(()) => 0,
         Err(message) => {

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_figure_is_refused() {
+    fn a_line_that_is_no_figure_is_refused() {
         for bad in ["", "nonsense\n", "value\tmkfs\ts\tinf\n"] {
             assert!(run(&[], bad.as_bytes()).is_err(), "{bad:?}");
         }

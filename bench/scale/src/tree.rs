@@ -10,7 +10,7 @@ const FILES: u64 = 1000;
 /// Directories below one of the root's.
 const DIRECTORIES: u64 = 100;
 
-/// Makes so many inodes: directories of directories of files.
+/// Makes `count` inodes: directories of directories of files.
 pub(crate) fn measure(image: &Path, count: u64, figures: &mut Figures) -> Result<(), String> {
     let caller = Caller::root();
     let (fs, _) = open(image)?;

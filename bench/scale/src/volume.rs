@@ -25,7 +25,7 @@ pub(crate) fn open(image: &Path) -> Result<(Arc<Fs>, Recovery), String> {
     Fs::mount(device(image, false)?, &MountOptions::default()).map_err(|e| e.to_string())
 }
 
-/// The same with so much memory for what was read.
+/// The same with this memory for reads.
 pub(crate) fn open_with(image: &Path, cache_bytes: u64) -> Result<(Arc<Fs>, Recovery), String> {
     let mut options = MountOptions::default();
     options.cache_bytes = cache_bytes;

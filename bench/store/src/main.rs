@@ -89,7 +89,7 @@ struct Place {
 }
 
 impl Place {
-    /// A new volume of so many mebibytes.
+    /// A new volume of `mib` mebibytes.
     fn new(url: &str, what: &str, mib: u64) -> Result<Place> {
         let stamp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
         let url = format!("{}/{what}-{}", url.trim_end_matches('/'), stamp.as_nanos());
@@ -312,7 +312,7 @@ fn random(url: &str, mib: u64, count: u64) -> Result<()> {
             .block_on(place.put(i, noise(i as u64, BULK)))?;
     }
     let cold = place.look()?;
-    // The map is no part of what is compared.
+    // The map is not compared.
     let mut buf = BlockBuf::zeroed(1);
     cold.read(BlockNo(0), buf.as_bytes_mut())?;
     let unit = 16 * BLOCK_SIZE as u64;

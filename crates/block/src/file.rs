@@ -2,8 +2,8 @@
 //!
 //! Requests go through the kernel's page cache or, with [`Direct`], around it. Single ones go
 //! straight from the caller's thread (`pread`, `pwritev`, `fdatasync`, `fallocate`), scattered
-//! ones by an [`Engine`]: the caller's thread, a pool of threads, or io_uring. What this
-//! module promises:
+//! ones by an [`Engine`]: the caller's thread, a pool of threads, or io_uring. This module
+//! promises:
 //!
 //! * **No other process writes.** A device opened for writing holds an exclusive `flock`, one
 //!   opened for reading a shared one; both hold against other processes and against a
@@ -13,9 +13,9 @@
 //! * **A failed flush stays failed.** After a failed `fdatasync` the kernel marks the lost
 //!   pages clean and reports success the next time. The device therefore repeats the first
 //!   failure for ever; only opening it again shows what the medium really holds.
-//! * **A flush comes after the writes that it covers.** Requests return when nothing of them is in flight
-//!   any more, whatever the engine and whether or not they failed; so no buffer is used after
-//!   that, and a flush that is called later covers them.
+//! * **A flush comes after the writes that it covers.** A request returns, with any engine, failed or
+//!   not, when nothing of it is in flight any more. So no buffer is used after that, and a flush that is
+//!   called later covers it.
 //! * **Any buffer will do.** With `O_DIRECT`, buffers that are not aligned to a block take a
 //!   detour through aligned ones; aligned buffers ([`crate::BlockBuf`]) are handed on as they are.
 
@@ -60,7 +60,7 @@ pub enum Direct {
     Require,
 }
 
-/// How to open a [`FileDevice`].
+/// Options for opening a [`FileDevice`].
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// Refuse writes; needs no write permission and shares the device with other readers.
@@ -69,8 +69,8 @@ pub struct FileOptions {
     pub direct: Direct,
     /// Whether to lock the device. Leave it on unless the host file system cannot lock.
     pub lock: bool,
-    /// How scattered requests are carried out. Where the system refuses it, the next best
-    /// stands in: [`FileDevice::engine`] and [`FileDevice::engine_refusal`] tell.
+    /// Engine for scattered requests. Where the system refuses it, the next best is used
+    /// instead: see [`FileDevice::engine`] and [`FileDevice::engine_refusal`].
     pub engine: Engine,
 }
 
@@ -99,7 +99,7 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// What was opened.
+    /// Path of the file or partition.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -111,7 +111,7 @@ impl FileDevice {
         self.medium.direct
     }
 
-    /// Why requests go through the page cache though [`Direct::Prefer`] was asked for.
+    /// Reason why requests go through the page cache though [`Direct::Prefer`] was asked for.
     #[must_use]
     pub fn direct_refusal(&self) -> Option<&io::Error> {
         self.direct_refusal.as_ref()
@@ -123,14 +123,14 @@ impl FileDevice {
         self.backend.engine()
     }
 
-    /// Why another engine is at work than the requested one, and a remedy.
+    /// Reason why another engine is at work than the requested one, and a remedy.
     #[must_use]
     pub fn engine_refusal(&self) -> Option<&io::Error> {
         self.engine_refusal.as_ref()
     }
 
-    /// What the kernel knows of the disk's volatile cache; see [`WriteCache`] for what can be
-    /// concluded from it. [`Geometry::volatile_cache`] stays on the safe side whatever it is.
+    /// The kernel's view of the disk's volatile cache; see [`WriteCache`] for its meaning.
+    /// [`Geometry::volatile_cache`] does not depend on it and stays on the safe side.
     #[must_use]
     pub fn write_cache(&self) -> WriteCache {
         rustix::fs::fstat(&self.medium.fd).map_or(WriteCache::Unknown, |stat| {
@@ -146,7 +146,7 @@ impl FileDevice {
         crate::prewrite(self, range, progress)
     }
 
-    /// Keeps the first failure and repeats it, whatever the kernel says later.
+    /// Keeps the first failure and repeats it, also if later flushes succeed.
     fn sticky_flush(&self, outcome: io::Result<()>) -> Result<()> {
         if let Err(error) = outcome {
             let failure = io_error(DeviceOp::Flush, BlockNo(0), self.blocks, error);

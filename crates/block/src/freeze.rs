@@ -15,12 +15,12 @@ use crate::{BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Result, Snaps
 struct State {
     /// Writes, discards and flushes in flight.
     busy: usize,
-    /// When the freeze ends by itself, if there is one.
+    /// Time at which the freeze ends by itself, if there is one.
     until: Option<Instant>,
 }
 
 impl State {
-    /// How long the freeze lasts yet, if there is one.
+    /// Time left of the freeze, if there is one.
     fn left(&self) -> Option<Duration> {
         let left = self.until?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)

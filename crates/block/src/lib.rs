@@ -15,7 +15,7 @@
 //! device that records, reorders, tears and fails on purpose.
 //!
 //! A device that acknowledges a flush and ignores it breaks the contract, and no program can
-//! tell. What the kernel says of a disk's cache is in [`FileDevice::write_cache`].
+//! tell. [`FileDevice::write_cache`] gives the kernel's view of a disk's cache.
 
 mod buf;
 mod file;
@@ -63,7 +63,7 @@ impl fmt::Display for BlockNo {
     }
 }
 
-/// What a device is like.
+/// Properties of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Number of blocks; addresses run from 0 to `blocks - 1`.
@@ -108,7 +108,7 @@ pub enum DeviceError {
     /// The medium or its driver failed.
     #[error("{op} of {count} block(s) at block {at} failed: {source}")]
     Io {
-        /// What was attempted.
+        /// Operation that failed.
         op: DeviceOp,
         /// First block concerned.
         at: BlockNo,
@@ -120,7 +120,7 @@ pub enum DeviceError {
     /// The request reaches beyond the device.
     #[error("{op} of {count} block(s) at block {at} reaches beyond the device of {blocks} blocks")]
     OutOfRange {
-        /// What was attempted.
+        /// Operation that failed.
         op: DeviceOp,
         /// First block concerned.
         at: BlockNo,
@@ -132,7 +132,7 @@ pub enum DeviceError {
     /// The buffer is not a whole number of blocks.
     #[error("{op} with a buffer of {bytes} bytes, which is no whole number of blocks")]
     Misaligned {
-        /// What was attempted.
+        /// Operation that failed.
         op: DeviceOp,
         /// Length of the buffer.
         bytes: usize,
@@ -140,19 +140,19 @@ pub enum DeviceError {
     /// The device is open for reading only.
     #[error("{op} refused: the device is open read-only")]
     ReadOnly {
-        /// What was attempted.
+        /// Operation that failed.
         op: DeviceOp,
     },
     /// The device is in use by another process (or twice in this one).
     #[error("{path} is in use by another process")]
     Locked {
-        /// What was to be opened.
+        /// Path of the device.
         path: String,
     },
     /// The device could not be opened.
     #[error("{path}: {source}")]
     Open {
-        /// What was to be opened.
+        /// Path of the device.
         path: String,
         /// The system's error.
         source: Arc<std::io::Error>,
@@ -240,8 +240,8 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// quicker now. Its content, and the state that it returns to after a crash, stay the same, even if that fails.
     fn finish(&self) {}
 
-    /// Waits until what flushes have acknowledged is where it is to stay. A device that acknowledges a flush when a cache has
-    /// it passes it on later; others have nothing to wait for.
+    /// Waits until all acknowledged flushes have reached their final place. A device that acknowledges a flush when a cache
+    /// has it passes it on later; others have nothing to wait for.
     ///
     /// # Errors
     /// The medium's error.
@@ -274,7 +274,7 @@ pub trait Snapshot {
     /// Blocks that may be written in an epoch; a write beyond them is refused whole.
     fn epoch_blocks(&self) -> u64;
 
-    /// How many the epoch under way still has room for. A [`BlockDevice::discard`] takes one, however long.
+    /// Blocks that the current epoch still has room for. A [`BlockDevice::discard`] takes one, however long.
     fn room(&self) -> u64;
 
     /// Closes the epoch under way: writes after this call belong to the next one. The epoch has all writes that

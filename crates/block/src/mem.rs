@@ -29,7 +29,7 @@ pub struct MemDevice {
 }
 
 impl MemDevice {
-    /// A device of `blocks` zeroed blocks. O(1) in memory, whatever the size.
+    /// A device of `blocks` zeroed blocks. O(1) in memory for any size.
     #[must_use]
     pub fn new(blocks: u64) -> MemDevice {
         MemDevice {

@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Tells a process of this test binary what it is for: the test's name, and `workload` or `check`.
+/// Sets the task of a process of this test binary: the test's name, and `workload` or `check`.
 const ROLE: &str = "STEADFAST_CRASH_TEST_ROLE";
 /// Names the command, if it is not `steadfast` in `PATH`.
 const COMMAND: &str = "STEADFAST";
@@ -33,13 +33,13 @@ const COMMAND: &str = "STEADFAST";
 pub struct State {
     /// The files.
     pub dir: PathBuf,
-    /// What the workload acknowledged before the cut: it must be there.
+    /// Texts that the workload acknowledged before the cut: they must hold.
     pub acked: Vec<String>,
-    /// That, and what it may have been about to acknowledge: it may be there.
+    /// These texts, and those that it may have been about to acknowledge: they may hold.
     pub issued: Vec<String>,
 }
 
-/// Why there is no result.
+/// Reason why there is no result.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum Error {
@@ -61,7 +61,7 @@ pub struct Finding {
     pub id: String,
     /// `broken`, or `acknowledged and lost`.
     pub kind: String,
-    /// The first line of what the check said.
+    /// The first line of the check's output.
     pub line: String,
     /// The file systems, with the calls to blame.
     pub under: Vec<Under>,
@@ -83,16 +83,16 @@ pub struct Under {
 pub struct Blamed {
     /// Its number.
     pub call: u64,
-    /// What it did.
+    /// Text of the call.
     pub text: String,
 }
 
-/// What came out.
+/// Result of a test.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct Report {
-    /// What was found, worst first.
+    /// Findings, worst first.
     pub findings: Vec<Finding>,
-    /// What lessens the result.
+    /// Limits of the result.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// The report as `steadfast crash test` prints it.
@@ -217,7 +217,7 @@ impl<W: Fn(&Path), C: Fn(&State)> CrashTest<W, C> {
             acked: lines("CRASH_ACKED"),
             issued: lines("CRASH_ISSUED"),
         };
-        // The first line is what groups findings: the message alone.
+        // The first line groups findings: the message alone.
         std::panic::set_hook(Box::new(|info| {
             let payload = info.payload();
             let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
@@ -238,7 +238,7 @@ impl<W: Fn(&Path), C: Fn(&State)> CrashTest<W, C> {
             command: program.to_string_lossy().into_owned(),
             source,
         };
-        // What the test harness prints is no acknowledgement, and no part of a verdict.
+        // Output of the test harness is no acknowledgement, and no part of a verdict.
         let again = |role: &str, output: &str| {
             let words = [
                 format!("{ROLE}={role}:{}", self.name),
@@ -278,7 +278,7 @@ enum Role {
     Check,
 }
 
-/// What this process is for, if it is this test's.
+/// Role of this process, if it belongs to this test.
 fn role(text: &str, name: &str) -> Option<Role> {
     match text.split_once(':') {
         Some(("workload", of)) if of == name => Some(Role::Workload),
@@ -291,7 +291,7 @@ pub(crate) fn command() -> OsString {
     std::env::var_os(COMMAND).unwrap_or_else(|| "steadfast".into())
 }
 
-/// For a shell.
+/// Quotes a word for a shell.
 fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -39,7 +39,7 @@ impl LiveMount {
         self.ask("cut", &["--policy", policy, "--seed", &seed.to_string()])
     }
 
-    /// Shows what survived.
+    /// Shows the surviving state.
     ///
     /// # Errors
     /// If the power is on, or the mount does not answer.
@@ -55,7 +55,7 @@ impl LiveMount {
         self.ask("fail", options)
     }
 
-    /// What is not durable.
+    /// Changes that are not durable.
     ///
     /// # Errors
     /// If the mount does not answer.

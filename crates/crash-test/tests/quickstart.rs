@@ -62,7 +62,7 @@ fn with_the_fsync_it_survives_and_what_it_acknowledged_is_there() {
 }
 
 #[test]
-fn a_live_mount_loses_what_was_not_synced() {
+fn a_live_mount_loses_unsynced_changes() {
     if !is_there() || !is_root() {
         return;
     }

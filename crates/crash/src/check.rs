@@ -11,7 +11,7 @@ use steadfast_model::{Digest, Snapshot, ordered};
 use steadfast_sim::{CrashImage, Image, Limits, SimDevice};
 use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, Ino, NewNode, SetAttr, SystemClock};
 
-/// How thoroughly one image is checked.
+/// Depth of the check of one image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Depth {
     /// The recovery is cut as well.
@@ -22,7 +22,7 @@ pub(crate) struct Depth {
     pub(crate) use_volume: bool,
 }
 
-/// What was counted.
+/// Counts of the checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) images: u64,
@@ -98,7 +98,7 @@ pub(crate) fn independent(
     }
     let diff = weakest.diff(&found, Default::default());
     Err(format!(
-        "more is durable than what was synced and what that builds on: {diff}"
+        "more is durable than the synced changes and their prerequisites: {diff}"
     ))
 }
 

@@ -36,10 +36,10 @@ const SHRINK_RUNS: u64 = 200;
 /// Images of one cut that sampling may reach.
 const ROUNDS_MAX: usize = 64;
 
-/// What to explore.
+/// Options of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What the volumes lie on.
+    /// Medium of the volumes.
     pub medium: Medium,
     /// The contract of the volumes.
     pub contract: Contract,
@@ -82,7 +82,7 @@ fn jobs() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 
-/// How far an exploration is.
+/// Progress of an exploration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     /// Images checked.
@@ -98,22 +98,22 @@ pub struct Progress {
 pub struct Violation {
     /// The scenario, shrunk to the needed steps.
     pub scenario: Scenario,
-    /// What was found, where.
+    /// Description of the finding and its place.
     pub what: String,
 }
 
-/// What an exploration did.
+/// Result of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Crash images checked, each recovered, compared and checked by fsck.
     pub images: u64,
-    /// Those of them that are of pairs of operations.
+    /// Images of pairs of operations among them.
     pub pair_images: u64,
-    /// Those that are of triples.
+    /// Images of triples.
     pub triple_images: u64,
-    /// Those that are of streams side by side.
+    /// Images of streams side by side.
     pub stream_images: u64,
-    /// Those that are of large overwrites.
+    /// Images of large overwrites.
     pub overwrite_images: u64,
     /// Images of cut recoveries, each recovered again.
     pub recoveries: u64,
@@ -127,13 +127,13 @@ pub struct Report {
     pub triples: u64,
     /// Random sequences run, those of streams side by side and of large overwrites among them.
     pub sequences: u64,
-    /// What must not be.
+    /// Violations found.
     pub violations: Vec<Violation>,
     /// Time it took.
     pub elapsed: Duration,
 }
 
-/// How a scenario was made.
+/// Origin of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Made {
     Pair,

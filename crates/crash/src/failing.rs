@@ -3,9 +3,9 @@
 //!
 //! After a failed write or flush nothing may be changed any more and no sync may succeed, also
 //! when the device has recovered; everything still can be read; unmounting returns. A mount of
-//! the healthy device then finds what the contract allows after the operation that failed: it, or
-//! not, and all that was acknowledged. A failed read stops at most its own call. The same for the
-//! device after a power cut at that moment.
+//! the healthy device then finds a state that the contract allows after the operation that
+//! failed: with or without it, and with all acknowledged ones. A failed read stops at most its
+//! own call. The same for the device after a power cut at that moment.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::Contract;
@@ -20,7 +20,7 @@ use steadfast_model::{Handles, Op, Snapshot, Step, TestClock, ordered};
 use steadfast_sim::{CrashImage, Fault, Limits, SimDevice};
 use steadfast_vfs::{Caller, Errno, FileSystem, NewNode};
 
-/// What was counted.
+/// Counts of the exploration.
 #[derive(Default, Debug)]
 struct Counts {
     /// Runs with a failure.
@@ -41,7 +41,7 @@ struct Failure {
     sticky: bool,
 }
 
-/// After a failed write or flush.
+/// After a failed write or flush, nothing may change.
 fn must_stand_still(fs: &Fs, sim: &SimDevice, step: &Step) -> Result<(), String> {
     let root = &Caller::root();
     let node = NewNode {
@@ -82,7 +82,7 @@ fn must_stand_still(fs: &Fs, sim: &SimDevice, step: &Step) -> Result<(), String>
     Ok(())
 }
 
-/// What a mount of the healthy device finds.
+/// A mount of the healthy device finds an allowed state.
 fn must_be_allowed(
     image: CrashImage,
     promise: &Promise,

@@ -58,7 +58,7 @@ impl Client {
         })
     }
 
-    /// How many blocks and flushes it has sent, of `u64::MAX`.
+    /// Number of blocks and flushes it has sent, of `u64::MAX`.
     fn sent(&self) -> u64 {
         u64::MAX - self.left.load(Ordering::Relaxed)
     }
@@ -146,7 +146,7 @@ impl Snapshot for Client {
     }
 }
 
-/// How a run ends.
+/// End of a run.
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// The power goes after this number of operations of the memory since the mount.

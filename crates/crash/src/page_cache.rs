@@ -53,7 +53,7 @@ struct State {
     failed: Option<Error>,
 }
 
-/// How eager the kernel is.
+/// Pace of the kernel's write-back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Never,
@@ -165,7 +165,7 @@ impl PageCache {
             }
         }
         let at = first * PAGE;
-        // What a faulty kernel keeps past the end goes as well.
+        // Pages that a faulty kernel keeps past the end go as well.
         let inside = match planted!(self, TruncateKeeps) {
             true => u64::MAX,
             false => kept.size.saturating_sub(at),
@@ -195,7 +195,7 @@ impl PageCache {
         state.kept.retain(|ino, _| !gone(ino));
     }
 
-    /// What a planted bug has put off until after this call.
+    /// Sends the writes that a planted bug has put off until after this call.
     fn send_late(&self) {
         let mut state = self.state();
         if let Some(ino) = state.late.take() {

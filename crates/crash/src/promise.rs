@@ -44,7 +44,7 @@ impl Promise {
         recorded.map(drop).map_err(|e| e.to_string())
     }
 
-    /// What the model answers.
+    /// The model's answer.
     #[cfg(test)]
     pub(crate) fn expected(&self, step: &Step) -> OpResult {
         match self {

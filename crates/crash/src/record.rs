@@ -18,7 +18,7 @@ pub(crate) const VOLUME_BLOCKS: u64 = 1024;
 /// Blocks of their logs: small, so that the log wraps.
 const LOG_BLOCKS: u64 = 128;
 
-/// What the volumes lie on.
+/// Medium of the volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Medium {
     /// A simulated disk with a volatile cache; the volumes have logs.
@@ -72,7 +72,7 @@ pub enum Mutation {
     TrimAgain,
     /// Without a log: blocks are trimmed in the epoch before the one that frees them.
     TrimBefore,
-    /// All free space is trimmed as the bitmaps in memory have it, whatever of that is committed.
+    /// All free space is trimmed by the bitmaps in memory, committed or not.
     TrimCurrent,
     /// An inode slot is used by another stream before its freeing is durable.
     SlotsEarly,
@@ -142,7 +142,7 @@ impl Mutation {
         Mutation::TruncateKeeps,
     ];
 
-    /// Those of a kernel that keeps writes; only `relaxed` lets it.
+    /// Mutations of a kernel that keeps writes; only `relaxed` lets it.
     const OF_PAGE_CACHE: [Mutation; 7] = [
         Mutation::CloseKeeps,
         Mutation::CloseLate,

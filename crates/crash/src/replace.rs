@@ -42,7 +42,7 @@ const LISTED_WRITES: usize = 14;
 /// Images of a cut with more of them.
 const SAMPLED: usize = 2000;
 
-/// How the file is replaced: as it should be, or with a bug.
+/// Variant of the replacement: correct, or with a bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
     /// As the library does it.
@@ -67,7 +67,7 @@ impl Variant {
         Variant::InPlace,
     ];
 
-    /// What it does, in words.
+    /// Description in words.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -80,7 +80,7 @@ impl Variant {
     }
 }
 
-/// What to explore.
+/// Options of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The contract of the volume.
@@ -93,7 +93,7 @@ pub struct Options {
     pub commits: bool,
     /// Whether sectors of one block may have different fates.
     pub tears: bool,
-    /// How it is replaced.
+    /// Variant of the replacement.
     pub variant: Variant,
     /// A bug planted in the file system.
     pub mutation: Option<Mutation>,
@@ -116,13 +116,13 @@ impl Default for Options {
 /// A tree that recovery came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TreeFound {
-    /// What there is in it.
+    /// Content, in words.
     pub text: String,
     /// Different disks that recovery made it from.
     pub disks: u64,
 }
 
-/// What an exploration found.
+/// Result of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Different disks that a crash may leave; each was recovered.
@@ -157,7 +157,7 @@ impl Contents {
         }
     }
 
-    /// What is wrong with the file, if anything.
+    /// Fault of the file, if any.
     fn judge(&self, found: Option<&[u8]>, returned: bool) -> Result<(), String> {
         if found == Some(&self.new) {
             return Ok(());
@@ -307,7 +307,7 @@ fn operations(options: &Options, contents: &Contents) -> Vec<Op> {
     }
 }
 
-/// What is there before: made durable.
+/// Durable content before the replacement.
 fn setup(contents: &Contents) -> Vec<Op> {
     let Some(old) = &contents.old else {
         return Vec::new();
@@ -513,7 +513,7 @@ impl Exploration<'_> {
     }
 }
 
-/// What a tree holds, in words.
+/// Content of a tree, in words.
 fn tree_text(contents: &Contents, read: impl Fn(&str) -> Option<Vec<u8>>) -> String {
     let file = contents.describe(read(FILE).as_deref());
     match read(TEMPORARY) {

@@ -7,7 +7,7 @@ use steadfast_model::workload::{Shape, Workload, small_space};
 use steadfast_model::{Op, Step, Target};
 use steadfast_vfs::Time;
 
-/// When a pair's operations are made durable.
+/// Time at which a pair's operations are made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Syncs {
     /// Not at all.
@@ -20,17 +20,17 @@ pub(crate) enum Syncs {
     Between,
 }
 
-/// How many ways of syncing a pair there are.
+/// The ways of syncing a pair.
 pub(crate) const SYNCS: [Syncs; 4] = [Syncs::Never, Syncs::Fsync, Syncs::Fdatasync, Syncs::Between];
 
 /// A workload: steps on a volume that begins with a durable set-up.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it is, in words.
+    /// Description in words.
     pub name: String,
-    /// Made durable before the exploration begins.
+    /// Operations made durable before the exploration begins.
     pub setup: Vec<Op>,
-    /// What is cut.
+    /// Steps that are cut.
     pub steps: Vec<Step>,
     /// Bytes of a small file that go through the log when it is synced.
     pub small_bytes: u64,
@@ -102,7 +102,7 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// The sync of what an operation touched: the inode that it made, changed or uncovered.
+/// The sync of the inode that an operation made, changed or uncovered.
 fn touched(op: &Op, syncs: Syncs) -> Op {
     let file = match op {
         Op::Mknod { path, .. } | Op::Mkdir { path, .. } | Op::Symlink { path, .. } => {
@@ -373,8 +373,8 @@ pub(crate) fn side_by_side(seed: u64, index: u64) -> Scenario {
     }
 }
 
-/// Files that are written through handles, which close and sync them, and that are renamed, truncated and removed: what a kernel
-/// may keep, and until when.
+/// Files that are written through handles, which close and sync them, and that are renamed, truncated and removed: they test
+/// the pages that a kernel may keep.
 pub(crate) fn kept(seed: u64, index: u64) -> Scenario {
     let mut below = numbers(seed.wrapping_mul(0x7_0000_0001).wrapping_add(index));
     let setup = [

@@ -268,7 +268,7 @@ fn corner_05_an_overwrite_in_place_of_an_unproved_block_is_found() {
 }
 
 #[test]
-fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
+fn corner_26_an_overwrite_in_place_past_the_durable_end_is_found() {
     is_found_under(
         Medium::Block,
         Contract::MetadataPrefix,
@@ -363,7 +363,7 @@ fn corner_49_a_trim_before_the_flush_that_frees_the_block_is_found() {
 }
 
 #[test]
-fn corner_49_a_trim_of_what_is_free_in_memory_alone_is_found() {
+fn corner_49_a_trim_of_blocks_free_in_memory_alone_is_found() {
     is_found(Mutation::TrimCurrent);
 }
 
@@ -381,7 +381,7 @@ fn corner_27_fdatasync_without_the_metadata_that_leads_to_the_data_is_found() {
 /// patch, of the middle of a sector. The record survived a cut, the write in place did not: replay made
 /// a sector of old bytes and the newest ones, which it had never been.
 #[test]
-fn a_patch_over_what_was_written_in_place_holds_whole_sectors() {
+fn a_patch_over_bytes_written_in_place_holds_whole_sectors() {
     let parse = |line: &&str| line.parse().unwrap();
     let lines = [
         "write /a 502 #103*1107",
@@ -413,7 +413,7 @@ fn a_patch_over_what_was_written_in_place_holds_whole_sectors() {
     assert!(what.contains("hold none of the values"), "{what}");
 }
 
-/// Where an inode's extended attributes lie.
+/// Place of an inode's extended attributes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Form {
     Nowhere,

@@ -17,7 +17,7 @@ const BLOCKS: u64 = 48;
 const EPOCH: u64 = 8;
 /// The image's header: geometry and its checksum.
 const HEADER: usize = 48;
-/// What roots are sealed with, as `steadfast-ftl` lays down its format.
+/// Seal of roots, as `steadfast-ftl` lays down its format.
 const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
 const ROOT: u8 = 8;
 const VOLUME: u64 = 9;
@@ -46,9 +46,9 @@ fn block(at: u64, stamp: u64) -> Vec<u8> {
 /// A sound image.
 struct Image {
     bytes: Vec<u8>,
-    /// What each block held at any time.
+    /// Every content of each block.
     held: Vec<Vec<u64>>,
-    /// Where the pages of each kind are.
+    /// Places of the pages of each kind.
     kinds: Vec<Vec<Address>>,
     raw_bytes: usize,
     pages_start: usize,
@@ -165,7 +165,7 @@ fn damage(image: &Image, bytes: &mut Vec<u8>, input: &mut &[u8]) -> bool {
                     bytes[HEADER - 8..HEADER].copy_from_slice(&hash.to_le_bytes());
                 }
             }
-            // What is known of the blocks.
+            // State of the blocks.
             1 => {
                 let at = 4096 + number(input, geometry().all_blocks() as usize * 3) * 4;
                 bytes[at..at + 4].copy_from_slice(&take::<4>(input));
@@ -265,7 +265,7 @@ pub fn open_and_use(dir: &Path, mut input: &[u8]) -> bool {
             let found = strange(&disk, &image.held);
             assert!(
                 forged || found.is_none(),
-                "block {found:?} shows what it never held"
+                "block {found:?} shows content that it never held"
             );
             drop(disk);
             let same = std::fs::read(&path).expect("the scratch directory can be read") == bytes;
@@ -278,7 +278,7 @@ pub fn open_and_use(dir: &Path, mut input: &[u8]) -> bool {
     let found = strange(&disk, &image.held);
     assert!(
         forged || found.is_none(),
-        "block {found:?} shows what it never held"
+        "block {found:?} shows content that it never held"
     );
     // It is used, to its end or to an error; then the result is opened again.
     let served = ServedDisk::new(std::sync::Arc::new(disk));

@@ -9,7 +9,7 @@ use steadfast_ftl::{Disk, DiskError};
 /// Blocks of one kind, one after another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// How many.
+    /// Number of blocks.
     pub blocks: u64,
     /// They were never written, or trimmed since: they read as zeros and take no room.
     pub hole: bool,

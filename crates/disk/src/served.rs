@@ -15,7 +15,7 @@ use crate::medium::Medium;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// Why a request was not carried out.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// It reaches beyond the disk. Nothing was done.
@@ -23,7 +23,7 @@ pub enum Refusal {
     PastEnd {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         count: u64,
         /// Size of the disk.
         bytes: u64,

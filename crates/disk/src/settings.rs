@@ -12,7 +12,7 @@ use crate::store::{self, StoreError, StoreSettings};
 #[cfg(feature = "trial")]
 use crate::trial::{Fault, Trial, TrialOptions};
 
-/// What happens to a write that the epoch has no room for.
+/// Handling of a write that the epoch has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Full {
     /// The disk flushes and goes on: for clients that know no more of a disk than that its cache is
@@ -24,7 +24,7 @@ pub enum Full {
     Wait(Duration),
 }
 
-/// How long a write waits if nothing else is said.
+/// Default time that a write waits.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl std::str::FromStr for Full {
@@ -54,7 +54,7 @@ impl std::fmt::Display for Full {
     }
 }
 
-/// What happens to unflushed writes when the last client has gone.
+/// Handling of unflushed writes when the last client has disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Gone {
     /// They stay, as in the cache of a real disk, for the next client to find or flush.
@@ -94,9 +94,9 @@ impl std::str::FromStr for Gone {
 pub struct Settings {
     /// The flash image, or the URL of a volume on an object store.
     pub image: Option<PathBuf>,
-    /// What a full epoch does.
+    /// Handling of a full epoch.
     pub full: Full,
-    /// What the last client's end does.
+    /// Handling of the last client's disconnection.
     pub gone: Gone,
     /// Writes are refused, and the image is not changed.
     pub read_only: bool,
@@ -104,7 +104,7 @@ pub struct Settings {
     pub status: Option<PathBuf>,
     /// A file to read from: when there is a byte, or an end, the server closes the disk and ends.
     pub control: Option<PathBuf>,
-    /// How a volume on an object store is opened.
+    /// Settings for opening a volume on an object store.
     #[cfg(feature = "store")]
     pub store: StoreSettings,
     /// For tests of crashes.
@@ -112,7 +112,7 @@ pub struct Settings {
     pub trial: TrialOptions,
 }
 
-/// Why a disk cannot be served.
+/// Reason why a disk cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The flash image.
@@ -124,7 +124,7 @@ pub enum OpenError {
     Store(#[from] StoreError),
 }
 
-/// What is known, for `nbdkit --help` and for messages.
+/// Known keys, for `nbdkit --help` and for messages.
 const KEYS: &str = "image, full, gone, readonly, status, control";
 
 impl Settings {
@@ -203,7 +203,7 @@ impl Settings {
         Ok(())
     }
 
-    /// They, as `set` takes them, for another process.
+    /// The settings, as `set` takes them, for another process.
     #[must_use]
     pub fn words(&self) -> Vec<std::ffi::OsString> {
         let mut words: Vec<std::ffi::OsString> = Vec::new();
@@ -244,7 +244,7 @@ impl Settings {
         words
     }
 
-    /// Opens what is to be served: a flash image, or a volume on an object store.
+    /// Opens the disk to serve: a flash image, or a volume on an object store.
     ///
     /// # Errors
     /// [`OpenError`].

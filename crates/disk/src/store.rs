@@ -16,10 +16,10 @@ use steadfast_store::{
 
 use crate::medium::{Medium, Run};
 
-/// How long a store may take to answer while the disk is opened.
+/// Time limit for a store's answer while the disk is opened.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why the disk of a volume cannot be served.
+/// Reason why the disk of a volume cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The volume, the store or the cache.
@@ -30,12 +30,12 @@ pub enum StoreError {
     Key(#[from] steadfast_store::KeyFileError),
 }
 
-/// How a volume on an object store is opened.
+/// Settings for opening a volume on an object store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreSettings {
     /// An owner that has not released the volume is fenced.
     pub take_over: bool,
-    /// How long the store may take to answer before the volume fails; without it, an outage is waited out.
+    /// Time without an answer of the store after which the volume fails; without it, an outage is waited out.
     pub timeout: Option<Duration>,
     /// The address of the server.
     pub endpoint: Option<String>,
@@ -45,9 +45,9 @@ pub struct StoreSettings {
     pub cache: Option<PathBuf>,
     /// Flushes are durable on the cache. Without it the cache is one of reads alone.
     pub flush_cache: bool,
-    /// How long the store may be behind the cache.
+    /// Maximum lag of the store behind the cache.
     pub lag: Option<Duration>,
-    /// And by how many bytes.
+    /// Maximum lag of the store, in bytes.
     pub lag_bytes: Option<u64>,
     /// Bytes of a cache file that is made.
     pub cache_size: Option<u64>,
@@ -164,7 +164,7 @@ impl StoreSettings {
         let (url, snapshot) = split(url);
         let location = Location::new(url, &options.access).map_err(OpenError::from)?;
         let found = Found::new(location, &options.access, PATIENCE)?;
-        // What only looks leaves a cache with flushes alone.
+        // A read-only open does not touch a cache that holds flushes.
         let cache = self
             .cache
             .as_ref()
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_handed_on_is_understood() {
+    fn settings_passed_on_as_words_stay_the_same() {
         let settings = StoreSettings {
             take_over: true,
             timeout: Some(Duration::from_secs(7)),

@@ -96,10 +96,10 @@ impl std::str::FromStr for Fault {
     }
 }
 
-/// What a trial is made of.
+/// Options of a trial.
 #[derive(Clone, Debug, Default)]
 pub struct TrialOptions {
-    /// Where the record goes; a file that is there is replaced.
+    /// File of the record; an existing file is replaced.
     pub record: Option<PathBuf>,
     /// SIGUSR1 cuts the power, as this seed says.
     pub cut: Option<u64>,

@@ -14,7 +14,7 @@ use crate::trial::{
     DISCARD, FLUSH_BEGINS, FLUSHED, MAGIC, ROLLED_BACK, TAKEN_BACK, WRITE, hash_of_zeros, hashes,
 };
 
-/// What was found.
+/// State that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The state at the last flush.
@@ -27,7 +27,7 @@ pub enum Verdict {
     Wrong(u64),
 }
 
-/// Why there is no verdict.
+/// Reason why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum VerdictError {
     /// The record cannot be read, or is none.
@@ -46,7 +46,7 @@ struct Compared<'a> {
     now: Vec<u64>,
     found: &'a [u64],
     differing: u64,
-    /// What changed blocks held at the last flush.
+    /// Content of changed blocks at the last flush.
     undo: HashMap<u64, u64>,
 }
 
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_flush_and_a_flush_under_way_are_told_from_everything_else() {
+    fn the_last_flush_and_a_flush_under_way_are_distinguished_from_everything_else() {
         let begins = [FLUSH_BEGINS, 0, 0];
         let flushed = [FLUSHED, 0, 0];
         let history = [
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_of_the_disk_has_no_verdict() {
+    fn a_foreign_record_has_no_verdict() {
         assert_eq!(judge(&[], &[1]), None);
         assert_eq!(judge(&[MAGIC, 1, 2, 5, 5], &[1]), None);
         assert_eq!(judge(&[MAGIC, 1, u64::MAX, 5], &[1]), None);

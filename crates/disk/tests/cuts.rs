@@ -37,7 +37,7 @@ fn format(when_full: WhenFull) -> Disk<MemoryStore> {
     Disk::format(nand, options, when_full).unwrap()
 }
 
-/// What was found after the cuts of one history.
+/// Findings after the cuts of one history.
 #[derive(Default, Debug)]
 struct Found {
     last_flush: u64,
@@ -52,8 +52,8 @@ fn content(served: &ServedDisk) -> Option<Vec<u8>> {
     served.read(0, &mut bytes).ok().map(|()| bytes)
 }
 
-/// How a request went.
-enum Went {
+/// Outcome of a request.
+enum Outcome {
     Well,
     /// The epoch had no room for it.
     NoRoom,
@@ -67,7 +67,7 @@ fn request(
     served: &ServedDisk,
     golden: &mut Vec<u8>,
     [faulty, whole]: [bool; 2],
-) -> Went {
+) -> Outcome {
     let longest = [100, 5000, 40_000][rng.below(3) as usize];
     let offset = rng.below(BYTES);
     let offset = if rng.below(2) == 0 {
@@ -106,20 +106,20 @@ fn request(
     match done {
         Ok(()) => {
             *golden = wanted;
-            Went::Well
+            Outcome::Well
         }
         Err(refusal) if refusal.errno() == Errno::NoSpc => {
             let Some(held) = content(served) else {
-                return Went::Dark;
+                return Outcome::Dark;
             };
             // Zeros may be there in part; of anything else nothing is.
             assert!(kind == 0 || faulty || held == *golden, "{refusal}");
             *golden = held;
-            Went::NoRoom
+            Outcome::NoRoom
         }
         Err(_) => {
             *golden = wanted;
-            Went::Dark
+            Outcome::Dark
         }
     }
 }
@@ -152,26 +152,26 @@ fn histories(when_full: WhenFull, fault: Option<Fault>, cuts: u64, seed: u64) ->
                     Ok(()) => {
                         flushed.clone_from(&golden);
                         moments.clear();
-                        Went::Well
+                        Outcome::Well
                     }
                     Err(_) => break true,
                 },
                 4 if exact && rng.below(4) == 0 => match served.roll_back() {
                     Ok(()) => {
                         golden.clone_from(&flushed);
-                        Went::Well
+                        Outcome::Well
                     }
-                    Err(_) => Went::Dark,
+                    Err(_) => Outcome::Dark,
                 },
                 _ => request(&mut rng, &served, &mut golden, [fault.is_some(), !exact]),
             };
             match went {
-                Went::Well => moments.push(hash(&golden)),
-                Went::NoRoom => match served.flush() {
+                Outcome::Well => moments.push(hash(&golden)),
+                Outcome::NoRoom => match served.flush() {
                     Ok(()) => flushed.clone_from(&golden),
                     Err(_) => break true,
                 },
-                Went::Dark => {
+                Outcome::Dark => {
                     moments.push(hash(&golden));
                     break false;
                 }
@@ -226,7 +226,7 @@ fn a_cut_returns_a_served_disk_to_exactly_its_last_flush() {
 }
 
 #[test]
-fn where_full_epochs_flush_a_cut_returns_to_a_later_moment_at_the_most() {
+fn if_full_epochs_flush_a_cut_returns_to_a_later_moment_at_the_most() {
     for seed in 0..3 {
         let found = histories(WhenFull::Flush, None, rounds(60), seed);
         assert!(found.wrong.is_empty(), "{found:?}");
@@ -306,7 +306,7 @@ fn requests_past_the_end_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn holes_are_told_from_data() {
+fn holes_are_distinguished_from_data() {
     let served = ServedDisk::new(Arc::new(format(EXACT)));
     assert_eq!(served.run(0, BYTES).unwrap(), (BYTES, true));
     served.write(4096 * 3 + 5, &[1; 4096]).unwrap();

@@ -18,10 +18,10 @@
 
 #![no_std]
 
-/// What a switch is when nothing is planted.
+/// Value of a switch when nothing is planted.
 #[doc(hidden)]
 pub trait Unplanted {
-    /// That value.
+    /// The value.
     const NONE: Self;
 }
 
@@ -77,7 +77,7 @@ mod tests {
     #![allow(unreachable_pub)]
 
     planted_faults! {
-        /// Those of a part.
+        /// Faults of a part.
         pub struct Inner {
             /// One.
             pub one: bool,
@@ -85,7 +85,7 @@ mod tests {
     }
 
     planted_faults! {
-        /// Those of the whole.
+        /// Faults of the whole.
         pub struct Outer {
             /// Another.
             pub other: bool,

@@ -6,7 +6,7 @@ use crate::store::Store;
 use crate::time::Clock;
 use crate::{Address, Result, Rng};
 
-/// How hard a cut is: seeds are spread over all of these.
+/// Severity of a cut: seeds are spread over all of these.
 #[derive(Clone, Copy)]
 enum Manner {
     /// Nearly everything had arrived.

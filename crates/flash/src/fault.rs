@@ -2,7 +2,7 @@
 
 use crate::Rng;
 
-/// What may fail.
+/// Operation that can fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultOp {
     /// Programming a page.
@@ -16,9 +16,9 @@ pub enum FaultOp {
 /// A failure at one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Which kind of operation.
+    /// Kind of operation.
     pub op: FaultOp,
-    /// How many operations of this kind succeed before; counted from when the fault was injected.
+    /// Number of operations of this kind that succeed first, counted from the injection of the fault.
     pub after: u64,
 }
 

@@ -16,7 +16,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// How a flash memory is built.
+/// Structure of a flash memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Channels: transfers on different ones overlap.
@@ -39,11 +39,11 @@ pub struct Geometry {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("impossible flash geometry: {what} is {value}, but must be {must}")]
 pub struct GeometryError {
-    /// Which number.
+    /// Name of the number.
     pub what: &'static str,
     /// Its value.
     pub value: u64,
-    /// What it must be.
+    /// Permitted values.
     pub must: &'static str,
 }
 

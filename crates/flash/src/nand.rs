@@ -42,7 +42,7 @@ pub enum Violation {
     },
 }
 
-/// What went wrong in a flash memory.
+/// Failure in a flash memory.
 #[derive(Debug, thiserror::Error)]
 pub enum FlashError {
     /// The power is gone (a planned cut); nothing works until [`Nand::cut`].
@@ -71,13 +71,13 @@ pub type Result<T> = std::result::Result<T, FlashError>;
 /// A program that did not happen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failed {
-    /// Where it was to go.
+    /// Target page.
     pub at: Address,
     /// The page with its spare bytes.
     pub bytes: Box<[u8]>,
 }
 
-/// How far an erase is.
+/// Progress of an erase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Erase {
     /// In its die's queue.
@@ -104,7 +104,7 @@ pub struct Counts {
 /// An erase and programs of one block that are not durable.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
-    /// When the erase is done, if there was one.
+    /// Time at which the erase is done, if there was one.
     pub(crate) erase: Option<Nanoseconds>,
     /// The erase failed: the durable bytes stay.
     pub(crate) erase_failed: bool,
@@ -171,7 +171,7 @@ impl<S: Store> Nand<S> {
         self.clock.now += by;
     }
 
-    /// What was done so far.
+    /// Counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -304,7 +304,7 @@ impl<S: Store> Nand<S> {
         Ok(())
     }
 
-    /// How far the block's erase is. `Done` also says that it is durable.
+    /// Progress of the block's erase. `Done` also says that it is durable.
     ///
     /// # Errors
     /// [`FlashError::Store`].
@@ -428,7 +428,7 @@ impl<S: Store> Nand<S> {
         Ok(failed)
     }
 
-    /// What virtual time is made of.
+    /// Components of virtual time.
     #[must_use]
     pub fn latency(&self) -> &Latency {
         self.clock.latency()

@@ -1,5 +1,5 @@
-//! A store over another one that is never changed: whatever is stored stays in memory. So a
-//! memory can be mounted, which programs pages, and left as it was found.
+//! A store over another one that is never changed: all writes stay in memory. So a memory
+//! can be mounted, which programs pages, and left unchanged.
 
 use crate::store::{BlockState, Store};
 use crate::{Address, Geometry};
@@ -16,7 +16,7 @@ pub struct Overlay<S> {
 }
 
 impl<S: Store> Overlay<S> {
-    /// Over a store of this geometry, as it is.
+    /// An overlay of a store of this geometry, without changes.
     #[must_use]
     pub fn new(below: S, geometry: &Geometry) -> Overlay<S> {
         Overlay {

@@ -1,4 +1,4 @@
-//! Where durable bytes lie: memory, or an image file. A store knows no rules and no time.
+//! Storage of durable bytes: memory, or an image file. A store knows no rules and no time.
 //!
 //! Image file, little endian: a header of 4096 bytes {magic `STDFLASH`, version u32, the seven
 //! numbers of the geometry u32, XXH3-64 of all that}; 12 bytes for each block {pages used u32,
@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What is known of a block beside its pages.
+/// State of a block beside its pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockState {
     /// Pages from the first on that may not be programmed before the next erase.
@@ -166,7 +166,7 @@ pub enum ImageError {
     NotAnImage {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Fault of the image.
         why: String,
     },
 }
@@ -236,8 +236,8 @@ impl ImageStore {
         Ok((Overlay::new(store, &geometry), geometry))
     }
 
-    /// The same, also while another process writes, and with nothing kept from writing: what is read may
-    /// be of different moments.
+    /// The same, also while another process writes, and without a lock against writers: the bytes read
+    /// may be of different moments.
     ///
     /// # Errors
     /// As for [`open`](ImageStore::open).

@@ -60,7 +60,7 @@ impl Latency {
     }
 }
 
-/// When dies and channels are free.
+/// Times at which dies and channels are free.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     pub(crate) now: Nanoseconds,
@@ -68,7 +68,7 @@ pub(crate) struct Clock {
     die_free: Vec<Nanoseconds>,
     channel_free: Vec<Nanoseconds>,
     waiting: Vec<VecDeque<Nanoseconds>>,
-    /// When the last program that was issued is done.
+    /// Time at which the last program that was issued is done.
     pub(crate) programs_done: Nanoseconds,
 }
 

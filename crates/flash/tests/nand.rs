@@ -39,7 +39,7 @@ fn read<S: Store>(nand: &mut Nand<S>, at: Address) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_programmed_is_read_and_what_is_erased_reads_as_ones() {
+fn programmed_pages_read_back_and_erased_ones_read_as_ones() {
     let mut nand = memory(Latency::none());
     assert_eq!(read(&mut nand, at(3, 0)), vec![0xFF; 144]);
     nand.program(at(3, 0), page(7), 0).unwrap();

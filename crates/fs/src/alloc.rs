@@ -1,4 +1,4 @@
-//! Free space: which blocks may be allocated now, and how many are promised.
+//! Free space: blocks that may be allocated now, and blocks that are promised.
 //!
 //! A block is *available* when its bit on disk is clear, no open operation has claimed it,
 //! and it is not in quarantine (freed, but its old content may still be needed: corners 1
@@ -26,14 +26,14 @@ use steadfast_vfs::{Errno, Error, Result};
 const WORDS: usize = (GROUP_BLOCKS / 64) as usize;
 /// Groups that are counted at a time.
 const COUNTED_AT_ONCE: usize = 256;
-/// In place of a number: the group is not counted.
+/// Instead of a number: the group is not counted.
 const UNKNOWN: u32 = u32::MAX;
 /// Most blocks kept for operations that free space.
 const EMERGENCY_MAX: u64 = 64;
 
 const _: () = assert!(WORDS as u64 * 64 == GROUP_BLOCKS);
 
-/// What an allocation is for: how deep it may dig.
+/// Purpose of an allocation: it decides which reserves may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// Ordinary changes: neither reserved blocks nor the emergency space.
@@ -76,7 +76,7 @@ struct State {
     available: u64,
     /// Promised to delayed pages.
     reserved: u64,
-    /// Kept for operations that free space.
+    /// Blocks kept for operations that free space.
     emergency: u64,
     /// Freed, not yet released.
     quarantined: u64,
@@ -90,7 +90,7 @@ struct State {
     /// Groups that could not be read: looked at again when space runs out. And why.
     unread: Vec<usize>,
     unread_why: Option<Error>,
-    /// Why a group cannot be used, until it is reported.
+    /// Reason why a group cannot be used, until it is reported.
     unusable: Option<Error>,
 }
 
@@ -101,11 +101,11 @@ struct Group {
     run_below: u32,
 }
 
-/// Where in a group a trim looks for available runs.
+/// Place in a group from which a trim looks for available runs.
 pub(crate) struct TrimLook {
-    /// From this block of the group on.
+    /// First block in the group.
     pub(crate) from: usize,
-    /// To before this one.
+    /// Block after the last one.
     pub(crate) to: usize,
     /// Shorter runs are passed over.
     pub(crate) min: u64,
@@ -240,7 +240,7 @@ impl Allocator {
             .limit(Purpose::Normal)
     }
 
-    /// Why a group cannot be used, if that came up; returned once.
+    /// Reason why a group cannot be used, if there was one; returned once.
     pub(crate) fn take_unusable(&self) -> Option<Error> {
         self.lock().unusable.take()
     }
@@ -323,8 +323,8 @@ impl Allocator {
     /// are passed over. If all there is is held for a trim, waits for the device to answer that.
     ///
     /// # Errors
-    /// ENOSPC when `purpose` may not have a single block; what is wrong with a group, if that
-    /// may be why.
+    /// ENOSPC when `purpose` may not have a single block; or the fault of a group, if that
+    /// may be the reason.
     pub(crate) fn claim(
         &self,
         goal: BlockNo,
@@ -459,7 +459,7 @@ impl Allocator {
         self.lock().waiting
     }
 
-    /// What the current bitmap of a group has as free, for a planted fault.
+    /// Free runs in the current bitmap of a group, for a planted fault.
     pub(crate) fn clear_runs(&self, group: u64) -> Result<Vec<(BlockNo, u64)>> {
         let first = self.volume.group_start(group);
         let block = self.journal.read(first, Kind::Meta).map_err(from_journal)?;
@@ -486,7 +486,7 @@ impl Allocator {
         self.lock().quarantined += count;
     }
 
-    /// These runs left the quarantine.
+    /// Makes runs available that left the quarantine.
     pub(crate) fn released(&self, runs: &[(BlockNo, u64)]) {
         let mut state = self.lock();
         for &(at, count) in runs {
@@ -565,7 +565,7 @@ impl State {
         groups
     }
 
-    /// Why there is no space, as far as that can be known.
+    /// Reason why there is no space, as far as it can be known.
     fn no_space(&self) -> Error {
         let why = self.unread_why.clone();
         why.unwrap_or_else(|| Errno::NoSpc.into())
@@ -654,7 +654,7 @@ pub(crate) fn is_used(bitmap: &Block, bit: usize) -> bool {
 }
 
 /// Turns a bitmap of used blocks into one of available blocks. The group's own bitmaps and
-/// everything past its end are never available, whatever the disk says.
+/// everything past its end are never available, also on a damaged disk.
 fn invert(block: &Block, len: usize) -> Box<[u64; WORDS]> {
     let mut map = Box::new([0u64; WORDS]);
     for (index, word) in map.iter_mut().enumerate() {

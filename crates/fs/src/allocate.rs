@@ -28,7 +28,7 @@ const ALLOCATE_RUNS_MAX: u64 = 64;
 /// Blocks that a tree may grow by while a range is punched and allocated anew.
 const SPARE_NODES: u64 = 3;
 
-/// How far a long call has come.
+/// Progress of a long call.
 enum Step {
     /// The next operation starts (or, punching, ends) at this page of the file.
     At(u64),
@@ -140,7 +140,7 @@ impl Mounted {
         let Some((peeked, slack)) = self.peek(caller, inode)? else {
             return Ok(Step::Retry);
         };
-        // What one more run costs: its bit, and growing the tree.
+        // Cost of one more run: its bit, and growing the tree.
         let per_run = COST_BITS + btree::change_credits(peeked.level);
         let room =
             (store.journal.op_bytes_max() / 4 * 3).saturating_sub(COST_INODE + slack.log_bytes);
@@ -295,7 +295,7 @@ impl Mounted {
         Ok(if done { Step::Done } else { Step::At(to) })
     }
 
-    /// Shape of the file's tree, and what its delayed pages may need in addition when an
+    /// Shape of the file's tree, and the additional needs of its delayed pages when an
     /// operation lets the tree grow by a level. `None`: that would be too much, so the file
     /// was committed; look again.
     fn peek(&self, caller: &Caller, inode: &Inode) -> Result<Option<(Shape, Needs)>> {
@@ -353,8 +353,8 @@ impl Mounted {
         Ok(shape.level <= peeked.level && more <= slack.log_bytes)
     }
 
-    /// Ends an operation that changed the tree: keeps what the delayed pages need now, stores
-    /// the inode, changes the pages, commits.
+    /// Ends an operation that changed the tree: reserves for the delayed pages, stores the
+    /// inode, changes the pages, commits.
     fn finish(&self, mut end: End<'_, '_>, pages: impl FnOnce(&mut State)) -> Result<()> {
         let store = &self.store;
         let volume = &store.volume;
@@ -362,7 +362,7 @@ impl Mounted {
         let (old, mut new) = (end.old, end.new);
         new.set_perm(perm_after_write(end.caller, old.perm(), old.gid.get()));
         (new.mtime, new.ctime) = (now, now);
-        // With the old size: what may go into the record does not grow by this.
+        // With the old size: the bytes that may go into the record do not grow by this.
         let tally = end
             .state
             .pages

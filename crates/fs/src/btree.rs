@@ -99,7 +99,7 @@ fn position_le(items: &[Item], key: u64) -> Option<usize> {
         .checked_sub(1)
 }
 
-/// Where a node lies and what its place in the tree demands of it.
+/// Place of a node, and its demands on the node.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     at: Option<BlockNo>,
@@ -326,7 +326,7 @@ pub(crate) fn for_each(
 /// Visits every node block (not the root), children before their parents.
 ///
 /// # Errors
-/// EUCLEAN, EIO, and what `visit` returns.
+/// EUCLEAN, EIO, and errors of `visit`.
 pub(crate) fn for_each_node(
     reader: &mut impl Reader,
     volume: &Volume,
@@ -457,7 +457,7 @@ fn store(work: &mut Work<'_>, body: &mut Body, place: &Place, node: &Node) -> Re
     Ok(())
 }
 
-/// Where two nodes differ: at most one range in the header, one in the items.
+/// Differences of two nodes: at most one range in the header, one in the items.
 fn differences(old: &[u8], new: &[u8]) -> Vec<(usize, usize)> {
     let mut ranges = Vec::with_capacity(2);
     for (from, to) in [(0, HEADER), (HEADER, new.len())] {

@@ -4,7 +4,7 @@
 use std::fmt;
 use steadfast_vfs::Stream;
 
-/// What a crash may lose.
+/// Changes that a crash may lose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Contract {
     /// Of each stream the newest requests: a prefix survives, data included.
@@ -29,7 +29,7 @@ impl Contract {
         Contract::Relaxed,
     ];
 
-    /// What people type.
+    /// Name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl Contract {
         }
     }
 
-    /// What it keeps, in one sentence for users.
+    /// Guarantee in one sentence, for users.
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Contract {
         Contract::ALL.into_iter().find(|one| one.name() == name)
     }
 
-    /// What the superblock holds.
+    /// Number in the superblock.
     pub(crate) fn number(self) -> u32 {
         match self {
             Contract::Ordered => 1,

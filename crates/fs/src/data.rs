@@ -38,7 +38,7 @@ const CHUNK_PAGES_MAX: u64 = 256;
 /// Attempts to begin an operation whose file changes in between, before giving up.
 pub(crate) const ATTEMPTS_MAX: usize = 64;
 
-/// Where file data is read from that is not a delayed page.
+/// Source of file data that is not in a delayed page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum From {
     /// The device, if it is not in memory.
@@ -47,7 +47,7 @@ pub(crate) enum From {
     Kept,
 }
 
-/// What a write will do: computed once to ask for credits, and again under the lock.
+/// Plan of a write: computed once to ask for credits, and again under the lock.
 struct Plan {
     first: u64,
     targets: Vec<Target>,
@@ -58,7 +58,7 @@ struct Plan {
     unit: u64,
     /// Log bytes of the operation itself.
     own_bytes: u64,
-    /// What must be kept for the file's delayed pages afterwards, in all.
+    /// Total reservation for the file's delayed pages afterwards.
     needs: Needs,
     /// Log bytes that must be attached in addition to those that are.
     attach_bytes: u64,
@@ -139,7 +139,7 @@ impl Mounted {
         if let Some(offset) = offset {
             check_end(offset, data.len())?;
         }
-        // The parts of an append are adjacent, whatever other threads append.
+        // The parts of an append are adjacent, also if other threads append.
         let inode = self.table.get(ino);
         let _alone = offset.is_none().then(|| inode.append_alone());
         let mut written = 0;
@@ -235,7 +235,7 @@ impl Mounted {
                 let len = most.min(data.len() as u64);
                 let (plan, count) =
                     largest_plan(store, &mut reader, &state, &disk, (at, len), &mut ways)?;
-                // What the write makes longer must have nothing that waits.
+                // A write that extends the file needs a file without waiting overwrites.
                 let waits = at + count > disk.size.get() && !state.pages.places.is_empty();
                 (plan, count, waits)
             };
@@ -474,7 +474,7 @@ fn largest_plan(
     }
 }
 
-/// Which ways an overwrite may go besides the log.
+/// Ways of an overwrite besides the log.
 #[derive(Clone, Copy)]
 struct Ways {
     /// The file's size is durable, and the contract lets overwrites go in place.
@@ -558,8 +558,8 @@ fn plan_in(
     })
 }
 
-/// Patches a part of a written block, in whole units: what else is in its first and its last one
-/// may have been written in place and not be durable yet, and belongs to the value that is patched.
+/// Patches a part of a written block, in whole units: the rest of the first and the last unit may
+/// have been written in place and not be durable yet, and belongs to the value that is patched.
 fn patch_data(work: &mut Work<'_>, block: BlockNo, piece: &Piece<'_>, unit: usize) -> Result<()> {
     let end = piece.offset + piece.bytes.len();
     let (from, to) = (piece.offset / unit * unit, end.next_multiple_of(unit));
@@ -571,8 +571,8 @@ fn patch_data(work: &mut Work<'_>, block: BlockNo, piece: &Piece<'_>, unit: usiz
     work.write(block, Kind::Data, from, &bytes)
 }
 
-/// Lets written blocks be overwritten in place, unless the journal keeps them from it. What
-/// waits already stays allowed.
+/// Lets written blocks be overwritten in place, unless the journal keeps them from it.
+/// Waiting overwrites stay allowed.
 fn choose_places(store: &Store, state: &State, first: u64, targets: &mut [Target]) {
     let written = targets.iter().filter_map(|target| match target {
         Target::Written(block) => Some((*block, 1)),
@@ -700,7 +700,7 @@ pub(crate) fn store_block_credits(len: usize) -> u64 {
     2 * COST_BLOCK + COST_RANGE + len as u64 + crate::work::COST_BITS
 }
 
-/// Reads what [`store_block`] stored.
+/// Reads a block that [`store_block`] stored.
 ///
 /// # Errors
 /// EUCLEAN, EIO.

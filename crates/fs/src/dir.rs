@@ -57,7 +57,7 @@ pub(crate) fn cookie_base(volume: &Volume, name: &[u8]) -> Cookie {
     ((hasher.finish() >> 1) & !(SPARE - 1)).max(SPARE)
 }
 
-/// Says that the operation depends on, or changes, what `name` means in `dir`.
+/// Declares that the operation depends on, or changes, the meaning of `name` in `dir`.
 pub(crate) fn relate_name(work: &mut Work<'_>, dir: Ino, name: &[u8]) {
     let hash = cookie_base(work.volume(), name);
     work.relate(Object::Name(dir, hash), Access::Exclusive);
@@ -69,7 +69,7 @@ pub(crate) fn relate_name(work: &mut Work<'_>, dir: Ino, name: &[u8]) {
 pub(crate) struct Found {
     /// The inode it names.
     pub(crate) ino: Ino,
-    /// What that is.
+    /// Kind of the inode.
     pub(crate) kind: FileKind,
     /// The leaf it lies in, and where.
     leaf: BlockNo,
@@ -86,11 +86,11 @@ pub(crate) struct RawEntry {
     pub(crate) ino: Ino,
     /// Its position.
     pub(crate) cookie: Cookie,
-    /// What the inode is.
+    /// Kind of the inode.
     pub(crate) kind: FileKind,
-    /// Where the name lies in the leaf.
+    /// Range of the name in the leaf.
     pub(crate) name: Range<usize>,
-    /// Where the entry lies.
+    /// Range of the entry in the leaf.
     pub(crate) space: Range<usize>,
 }
 
@@ -242,7 +242,7 @@ fn inode_credits() -> u64 {
 pub(crate) struct Dir {
     /// Its number.
     pub(crate) ino: Ino,
-    /// Where its inode lies.
+    /// Place of its inode.
     pub(crate) place: Place,
     /// Its inode; the body is kept up to date.
     pub(crate) disk: DiskInode,
@@ -554,7 +554,7 @@ pub(crate) struct Listing {
     pub(crate) entries: Vec<RawEntry>,
     /// The leaf's bytes, which the names' ranges refer to.
     pub(crate) block: Vec<u8>,
-    /// Where to go on: the smallest cookie that may follow; `None` at the end.
+    /// Position to go on from: the smallest cookie that may follow; `None` at the end.
     pub(crate) next: Option<Cookie>,
 }
 
@@ -583,7 +583,7 @@ pub(crate) fn list(
         Some(after) => btree::find_ge(reader, volume, &dir.body, after)?.map(|item| item.key.get()),
         None => None,
     };
-    // A key past the requested one makes progress, whatever a damaged index says.
+    // A key past the requested one makes progress, also in a damaged index.
     Ok(Listing {
         entries,
         block,

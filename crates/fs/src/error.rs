@@ -4,7 +4,7 @@
 use steadfast_block::{BlockNo, DeviceError};
 use steadfast_vfs::Errno;
 
-/// Why a volume could not be made, opened, checked or closed.
+/// Error of making, opening, checking or closing a volume.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -40,7 +40,7 @@ pub enum Error {
         "the volume uses {what}, which this version does not know: use the version of steadfast that made it"
     )]
     Unsupported {
-        /// What is not known.
+        /// Unknown feature.
         what: String,
     },
     /// A structure is wrong.
@@ -48,9 +48,9 @@ pub enum Error {
     Damaged {
         /// The structure.
         what: &'static str,
-        /// Where it lies.
+        /// Block of the structure.
         at: BlockNo,
-        /// What is wrong with it.
+        /// Fault of the structure.
         why: String,
     },
     /// An option is out of its range.
@@ -62,25 +62,25 @@ pub enum Error {
     /// The device failed.
     #[error("{attempt}: {source}")]
     Device {
-        /// What was attempted.
+        /// Operation that failed.
         attempt: &'static str,
-        /// How it failed.
+        /// Cause.
         source: DeviceError,
     },
     /// The journal failed.
     #[error("{attempt}: {source}")]
     Journal {
-        /// What was attempted.
+        /// Operation that failed.
         attempt: &'static str,
-        /// How it failed.
+        /// Cause.
         source: steadfast_journal::Error,
     },
     /// A file-system call on the way failed.
     #[error("{attempt}: {source}")]
     Call {
-        /// What was attempted.
+        /// Operation that failed.
         attempt: &'static str,
-        /// How it failed.
+        /// Cause.
         source: steadfast_vfs::Error,
     },
 }
@@ -102,7 +102,7 @@ impl Error {
     }
 }
 
-/// A structure on the volume is wrong: EUCLEAN with what was found where.
+/// A structure on the volume is wrong: EUCLEAN with the fault and its place.
 pub(crate) fn damaged(detail: impl Into<String>) -> steadfast_vfs::Error {
     steadfast_vfs::Error::new(
         Errno::Uclean,
@@ -124,7 +124,7 @@ pub(crate) fn from_journal(error: steadfast_journal::Error) -> steadfast_vfs::Er
     steadfast_vfs::Error::new(errno, error.to_string())
 }
 
-/// What a caller sees when a change cannot even begin.
+/// The error that a caller gets when a change cannot even begin.
 pub(crate) fn refused(error: steadfast_journal::Error) -> steadfast_vfs::Error {
     match error {
         steadfast_journal::Error::Failed(_) | steadfast_journal::Error::Closed => {

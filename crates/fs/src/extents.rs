@@ -1,4 +1,4 @@
-//! Extents: which device blocks hold a file's blocks, kept in the [`btree`] of its inode.
+//! Extents: the device blocks of a file's blocks, kept in the [`btree`] of its inode.
 //!
 //! Extents never overlap, never cross a group, and merge with their neighbours when both
 //! addresses continue. An *unwritten* extent is allocated but reads as zeros; its blocks
@@ -6,7 +6,7 @@
 //! no more care than writing newly allocated ones.
 //!
 //! Functions that change the tree work on a copy of the body (see `btree`) and report in
-//! [`Change`] what the caller must add to the inode's block count.
+//! [`Change`] the difference of the inode's block count.
 
 use crate::btree::{self, Body};
 use crate::error::damaged;
@@ -90,7 +90,7 @@ impl Extent {
     }
 }
 
-/// How a change to a tree changes what the inode owns.
+/// Change of an inode's blocks by a change to its tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Change {
     /// Node blocks added.
@@ -184,7 +184,7 @@ fn at_or_after(
         .transpose()
 }
 
-/// Where to look for blocks for `logical`: after the file's previous extent, else at `home`.
+/// Goal of the search for blocks for `logical`: after the file's previous extent, else at `home`.
 pub(crate) fn goal(
     reader: &mut impl Reader,
     volume: &Volume,

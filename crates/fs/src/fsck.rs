@@ -55,13 +55,13 @@ use steadfast_vfs::{Clock, SystemClock};
 
 /// Repairs that one call makes before it gives up on a volume that stays damaged.
 const PASSES_MAX: usize = 8;
-/// Blocks that the journal may cache beside what its log holds.
+/// Blocks that the journal may cache beside those that its log holds.
 const CACHE_BLOCKS: usize = 1024;
 
-/// How far a check is.
+/// Progress of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// What is being looked at.
+    /// Part of the volume that is being checked.
     pub step: &'static str,
     /// Units of it done.
     pub done: u64,
@@ -72,7 +72,7 @@ pub struct Progress {
 /// Hears how far a check is.
 pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// How to check.
+/// Options of a check.
 #[derive(Clone)]
 pub struct FsckOptions {
     /// Repair the findings; else nothing is written.
@@ -93,7 +93,7 @@ impl Default for FsckOptions {
     }
 }
 
-/// What a check came to.
+/// Outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Nothing is wrong.
@@ -104,12 +104,12 @@ pub enum Outcome {
     DamageLeft,
 }
 
-/// What the volume holds, as the check counted it.
+/// Usage of the volume, as the check counted it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// Blocks for files and metadata.
     pub blocks: u64,
-    /// Those of them that are in use.
+    /// Blocks in use.
     pub used: u64,
     /// Regular files.
     pub files: u64,
@@ -119,29 +119,29 @@ pub struct Usage {
     pub others: u64,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct FsckReport {
-    /// What was found, before any repair.
+    /// Findings before any repair.
     pub findings: Vec<Finding>,
     /// Findings that were left out, because there were too many.
     pub left_out: u64,
     /// Findings that only showed after the first repairs, and were repaired too.
     pub further: Vec<Finding>,
-    /// What is still wrong after the repair (without a repair: empty).
+    /// Findings that are left after the repair (without a repair: empty).
     pub left: Vec<Finding>,
     /// Whether repairs were asked for.
     pub repair: bool,
-    /// What the journal's recovery said, if it could be recovered.
+    /// Report of the journal's recovery, if it could be recovered.
     pub recovery: Option<Recovery>,
-    /// What the volume holds.
+    /// Usage of the volume.
     pub usage: Usage,
     /// Passes made.
     pub passes: usize,
 }
 
 impl FsckReport {
-    /// What the check came to. Notes do not count.
+    /// Outcome of the check. Notes do not count.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let wrong = |findings: &[Finding]| findings.iter().any(|f| f.severity() > Severity::Note);
@@ -231,7 +231,7 @@ pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckR
     Ok(report)
 }
 
-/// Opens the journal: for a check in memory, for a repair for good. Returns what to read from.
+/// Opens the journal: for a check in memory, for a repair for good. Returns the source of reads.
 fn open_journal(
     device: &Arc<dyn BlockDevice>,
     volume: &Volume,
@@ -253,7 +253,7 @@ fn open_journal(
             log.add(
                 Problem::NotUnmounted,
                 Place::default(),
-                "the volume was not unmounted: it is what its last commit left",
+                "the volume was not unmounted: it has the state of its last commit",
             );
         }
         return Ok((home(), Some(Recovery::without_log())));
@@ -356,7 +356,7 @@ struct Superblocks {
 }
 
 impl Superblocks {
-    /// From their homes, or with the log applied if that is what `source` shows.
+    /// Loads them from their homes, or with the log applied if `source` shows that.
     fn load(
         device: &dyn BlockDevice,
         mut source: Option<&mut Source>,
@@ -445,7 +445,7 @@ impl Superblocks {
         })
     }
 
-    /// Has the superblock name these features, too.
+    /// Adds these features to the superblock.
     fn name_features(&mut self, incompat: u32, read_only: u32) {
         self.volume.features_incompat |= incompat;
         self.volume.features_ro |= read_only;

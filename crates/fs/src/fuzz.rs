@@ -1,8 +1,9 @@
 //! Bodies of the fuzz targets `mount` and `fsck`: conditions that hold for any content of a volume. A
-//! violation is a panic. Behind the feature `fuzz`; no part of the public interface.
+//! violation is a panic. Only with the feature `fuzz`; no part of the public interface.
 //!
-//! The fuzzer's bytes are decisions: which blocks of a valid volume change, how, and whether they
-//! are sealed again, so that the code behind the checksums is reached; then what is called.
+//! The fuzzer's bytes are decisions: the blocks of a valid volume that change, their changes, and
+//! whether they are sealed again, so that the code after the checksums is reached; then the
+//! calls.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::layout::{INODE_BYTES, INODE_SLOTS, META_BYTES};
@@ -302,7 +303,8 @@ pub fn check(data: &[u8]) {
         fs.unmount().expect("what is clean unmounts");
     }
     // Forged headers may hide records of the epoch that the first repair begins, and a superblock
-    // that fits itself is believed: what it leaves out cannot be put right at once.
+    // that is consistent in itself is trusted: the parts that it leaves out cannot be repaired at
+    // once.
     for _ in 0..4 {
         let report = fsck(device.clone(), &FsckOptions::default()).expect("a check");
         if report.outcome() == Outcome::Clean {

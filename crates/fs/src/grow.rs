@@ -28,7 +28,7 @@ use steadfast_journal::{Credits, Journal, Kind, Recovery, StreamId, seal};
 const LOG_BYTES: u64 = 1024;
 const FAILED: &str = "growing the volume";
 
-/// What was grown.
+/// Result of growing.
 #[derive(Clone, Debug)]
 pub struct Grown {
     /// Blocks of the volume before.
@@ -37,7 +37,7 @@ pub struct Grown {
     pub blocks: u64,
     /// Block groups now.
     pub groups: u64,
-    /// What recovering it came to.
+    /// Result of its recovery.
     pub recovery: Recovery,
 }
 
@@ -167,7 +167,7 @@ fn switch(journal: &Journal, old: &Volume, new: &Volume) -> steadfast_journal::R
     journal.wait(ticket)
 }
 
-/// What of the superblock changes: where, and what it becomes.
+/// Changed fields of the superblock: offset and new value.
 fn fields(new: &Volume) -> [(usize, [u8; 8]); 2] {
     [
         (offset_of!(Superblock, blocks), new.blocks.to_le_bytes()),

@@ -61,7 +61,7 @@ impl Fs {
         self.mounted.read_only || self.mounted.store.journal.failed().is_some()
     }
 
-    /// What a crash may lose.
+    /// Changes that a crash may lose.
     #[must_use]
     pub fn contract(&self) -> Contract {
         self.mounted.store.volume.contract
@@ -115,7 +115,7 @@ impl Fs {
 
 impl Drop for Fs {
     fn drop(&mut self) {
-        // Dropping a mounted volume does what a clean unmount does, without its errors.
+        // Dropping a mounted volume unmounts it cleanly, without reporting errors.
         let _ = self.unmount();
     }
 }

@@ -31,7 +31,7 @@ use steadfast_vfs::{Ino, Result};
 /// The ledger is searched for durable changes when it has grown to this many.
 const SWEEP_MIN: usize = 1024;
 
-/// What a change of a file concerns.
+/// Part of a file that a change concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Concerns {
     /// Its size, and possibly more.
@@ -146,7 +146,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// Overwrites that need not wait any more: written, or the file goes away.
+    /// Forgets overwrites that need not wait any more: written, or the file goes away.
     pub(crate) fn forget_places(&self, ino: Ino, pages: &mut Pages) {
         if !pages.places.is_empty() {
             pages.places.clear();

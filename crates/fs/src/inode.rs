@@ -31,7 +31,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// The type bits of a mode.
 pub(crate) const S_IFMT: u32 = 0o170_000;
 
-/// Where an inode lies.
+/// Place of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     /// Its inode block.
@@ -130,7 +130,7 @@ fn decode(block: &[u8], place: Place) -> Result<DiskInode> {
         .map_err(|_| damaged(format!("inode {}", place.ino())))
 }
 
-/// Writes what differs between `old` and `new`, in whole 8-byte words.
+/// Writes the differences between `old` and `new`, in whole 8-byte words.
 ///
 /// The caller has related the inode's object. Of a directory only `body`, `parent` and
 /// explicit attributes go this way: link, entry and block counts and times that follow
@@ -229,7 +229,7 @@ pub(crate) fn kind_from_number(number: u8) -> Option<FileKind> {
 }
 
 impl DiskInode {
-    /// What it is; [`read`] has checked that the mode names a kind.
+    /// Kind of the inode; [`read`] has checked that the mode names one.
     pub(crate) fn kind(&self) -> FileKind {
         kind_of(self.mode.get()).unwrap_or(FileKind::Regular)
     }
@@ -249,7 +249,7 @@ impl DiskInode {
         self.mode = (self.mode.get() & S_IFMT | u32::from(perm & PERM_BITS)).into();
     }
 
-    /// What permission checks look at.
+    /// Subject of permission checks.
     pub(crate) fn subject(&self) -> Subject {
         Subject {
             kind: self.kind(),
@@ -310,7 +310,7 @@ impl From<DiskTime> for Time {
     }
 }
 
-/// What the lock of an inode guards in memory.
+/// State in memory that the lock of an inode guards.
 #[derive(Default)]
 pub(crate) struct State {
     /// Pages written but not allocated yet.
@@ -382,7 +382,7 @@ impl Inode {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until this is dropped, no other append goes to the file.
+    /// Until the guard is dropped, no other append goes to the file.
     pub(crate) fn append_alone(&self) -> MutexGuard<'_, ()> {
         self.appends.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -397,7 +397,7 @@ impl Inode {
         self.opens.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It has no names; the caller holds the lock.
+    /// Notes that the inode has no names; the caller holds the lock.
     pub(crate) fn note_nameless(&self) {
         self.nameless.store(true, Ordering::Release);
     }
@@ -412,7 +412,7 @@ impl Inode {
         self.nameless.store(false, Ordering::Release);
     }
 
-    /// One less; returns whether it is not open any more.
+    /// Counts one open less; returns whether the inode is not open any more.
     pub(crate) fn closed(&self) -> bool {
         // A release without an open is the front end's mistake and must not wrap around.
         let before = self
@@ -496,7 +496,7 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
-    /// Locks what [`Table::get_sorted`] returned.
+    /// Locks the inodes that [`Table::get_sorted`] returned.
     pub(crate) fn lock(inodes: &'a [Arc<Inode>]) -> Locked<'a> {
         debug_assert!(inodes.is_sorted_by(|a, b| a.ino < b.ino));
         Locked {

@@ -1,6 +1,6 @@
 //! Looks at a volume that is not mounted, for tools: where everything lies ([`VolumeMap`]), how full it is
 //! ([`info`]), and single inodes and directories ([`Inspector`]). Writes nothing; a log that waits is applied in memory.
-//! Reports damage together with what it could read.
+//! Reports damage together with the readable rest.
 
 mod info;
 mod map;
@@ -28,7 +28,7 @@ pub use map::{BlockPlace, VolumeMap};
 pub struct Inspector {
     map: VolumeMap,
     blocks: Blocks,
-    /// What recovery found, or why the log could not be applied.
+    /// Result of recovery, or the reason why the log could not be applied.
     recovery: std::result::Result<Recovery, String>,
     warning: Option<String>,
 }
@@ -61,7 +61,7 @@ impl Blocks {
         Ok(Arc::new(block))
     }
 
-    /// Metadata blocks, together; `None` for what cannot be read.
+    /// Metadata blocks, together; `None` for unreadable ones.
     fn read_scattered(&self, blocks: &[BlockNo]) -> Vec<Option<Arc<Block>>> {
         match &self.journal {
             Some(journal) => {
@@ -79,7 +79,7 @@ impl Blocks {
 /// A node of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeNode {
-    /// Where it lies.
+    /// Block of the inode.
     pub block: BlockNo,
     /// Its level; 0 for leaves.
     pub level: u16,
@@ -105,7 +105,7 @@ pub struct ExtentAt {
 pub struct InodeShown {
     /// The block and the slot that its number is the address of.
     pub place: (BlockNo, u64),
-    /// What a mount would say of it.
+    /// Attributes that a mount would report.
     pub attr: Attr,
     /// Its fields as they are stored.
     pub disk: DiskInode,
@@ -117,14 +117,14 @@ pub struct InodeShown {
     pub extents: Vec<ExtentAt>,
     /// Its extended attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What could not be read.
+    /// Structures that could not be read.
     pub damage: Vec<String>,
 }
 
 /// A leaf of a directory.
 #[derive(Clone, Debug)]
 pub struct LeafShown {
-    /// Where it lies.
+    /// Block of the entry.
     pub block: BlockNo,
     /// The smallest cookie that belongs there.
     pub from: Cookie,
@@ -132,7 +132,7 @@ pub struct LeafShown {
     pub free_bytes: usize,
     /// Its entries, by their cookies.
     pub entries: Vec<EntryShown>,
-    /// Why it could not be read.
+    /// Reason why it could not be read.
     pub damage: Option<String>,
 }
 
@@ -143,7 +143,7 @@ pub struct EntryShown {
     pub name: Vec<u8>,
     /// The inode that it names.
     pub ino: Ino,
-    /// What that is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// Its position.
     pub cookie: Cookie,
@@ -183,7 +183,7 @@ impl Inspector {
         })
     }
 
-    /// What the user should know of all that is shown.
+    /// Warning that concerns everything shown.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_log_is_shown_and_nothing_is_written() {
+    fn the_content_of_the_log_is_shown_and_nothing_is_written() {
         let device = volume();
         let before = device.to_bytes();
         let inspector = Inspector::open(Arc::clone(&device) as _).unwrap();

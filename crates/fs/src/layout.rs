@@ -49,8 +49,8 @@ pub const FEATURE_NOCOW: u32 = 0x200;
 pub const FEATURE_RO_FLAGS: u32 = 1;
 /// Features that this code knows and a writer must know.
 pub const FEATURES_RO: u32 = FEATURE_RO_FLAGS;
-/// Where block 0 of a volume without a log says that it is mounted: 1, else 0. The log's tail
-/// header says so otherwise.
+/// Offset of the mounted mark in block 0 of a volume without a log: 1 while mounted, else 0.
+/// With a log, its tail header has the mark.
 pub const MOUNTED_AT: usize = size_of::<Superblock>();
 /// Blocks in a group: as many as one sealed bitmap block has bits.
 pub const GROUP_BLOCKS: u64 = (META_BYTES * 8) as u64;
@@ -72,7 +72,7 @@ pub const XATTR_BYTES_MAX: usize = META_BYTES - size_of::<XattrHeader>();
 /// Most blocks with records of extended attributes of one inode.
 pub const XATTR_BLOCKS_MAX: usize = 16;
 
-/// Where the fields of the superblock lie; block 0 and the last block.
+/// Fields of the superblock; block 0 and the last block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Superblock {
@@ -108,7 +108,7 @@ pub struct Superblock {
     pub contract: U32,
     /// Zero.
     pub reserved: U32,
-    /// When it was made, seconds since 1970.
+    /// Time of creation, seconds since 1970.
     pub made: I64,
     /// Label, UTF-8, padded with zeros.
     pub label: [u8; 64],

@@ -8,14 +8,14 @@ use steadfast_vfs::Ino;
 /// The last changes of a file, as long as they are not durable.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Changes {
-    /// Of its size.
+    /// Last change of its size.
     pub(crate) size: Option<Ticket>,
-    /// Of anything that `fdatasync` must commit: size, allocation, patches of its data.
+    /// Last change of anything that `fdatasync` must commit: size, allocation, patches of its data.
     pub(crate) any: Option<Ticket>,
 }
 
-/// Which files have overwrites that wait, and which have changes that are not durable. A file's
-/// part changes only under its inode's exclusive lock.
+/// Files with waiting overwrites, and files with changes that are not durable. A file's part
+/// changes only under its inode's exclusive lock.
 #[derive(Default)]
 pub(crate) struct InPlaceLedger(Mutex<Entries>);
 

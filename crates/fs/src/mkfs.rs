@@ -1,10 +1,10 @@
 //! Makes a volume: lays out log and groups, the root and the orphan directory, and the
 //! superblocks.
 //!
-//! Order (corner 34): whatever superblocks are there are destroyed first; the superblock
-//! is written last, after a flush of everything else, its copy before it. An interrupted
-//! mkfs leaves no volume, or a whole one. The log region is written for real, so that a
-//! commit never waits for a sparse image's host file system to allocate.
+//! Order (corner 34): existing superblocks are destroyed first; the superblock is written
+//! last, after a flush of everything else, its copy before it. An interrupted mkfs leaves
+//! no volume, or a whole one. The log region is written for real, so that a commit never
+//! waits for a sparse image's host file system to allocate.
 
 use crate::btree;
 use crate::contract::Contract;
@@ -35,12 +35,12 @@ const GROUPS_AT_ONCE: u64 = 128;
 /// Bytes of a label.
 const LABEL_BYTES: usize = 64;
 
-/// How to make a volume. The default suits most.
+/// Options for making a volume. The default suits most.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
     /// Name of the volume, at most 64 bytes.
     pub label: String,
-    /// What a crash may lose.
+    /// Changes that a crash may lose.
     pub contract: Contract,
     /// Identity; random if not given.
     pub uuid: Option<[u8; 16]>,
@@ -78,7 +78,7 @@ impl Default for MkfsOptions {
     }
 }
 
-/// What was made.
+/// Result of making a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     /// Identity of the volume.

@@ -1,5 +1,5 @@
 //! [`Mounted`]: a mounted volume's state, shared by its users and by the journal, which calls it to place delayed data.
-//! What users hold is [`crate::handle::Fs`].
+//! Users hold a [`crate::handle::Fs`].
 
 use crate::features::{Feature, Features};
 use crate::inode::{self, Inode, Table};
@@ -23,7 +23,7 @@ pub(crate) struct Mounted {
     pub(crate) table: Table,
     /// Noted reads.
     pub(crate) notes: Notes,
-    /// What the superblock says is in use.
+    /// Features in use, by the superblock.
     pub(crate) features: Features,
     /// As it was mounted.
     pub(crate) options: MountOptions,
@@ -36,7 +36,7 @@ pub(crate) struct Mounted {
     /// Held by renames that move a directory to another parent: the shape of the tree
     /// above any directory stands still.
     pub(crate) moves: Mutex<()>,
-    /// Held by a trim: one at a time.
+    /// Lock of trims: one at a time.
     pub(crate) trims: Mutex<()>,
     pub(crate) unmounted: AtomicBool,
     /// No call is answered any more.

@@ -12,7 +12,7 @@ const NOTES_MAX: usize = 1024;
 #[derive(Default)]
 pub(crate) struct Notes {
     waiting: Mutex<HashMap<Ino, Note>>,
-    /// How many: while there are none, no thread takes the lock.
+    /// Number of waiting notes: while it is 0, no thread takes the lock.
     count: AtomicUsize,
 }
 

@@ -1,4 +1,4 @@
-//! How a volume is mounted, and the bugs that tests plant in one.
+//! Options of a mount, and the bugs that tests plant in one.
 
 use crate::out_of_place::OVERWRITE_BYTES_DEFAULT;
 use crate::pages::SMALL_BYTES_DEFAULT;
@@ -8,7 +8,7 @@ use steadfast_block::BLOCK_SIZE;
 use steadfast_journal::dirty_blocks_default;
 use steadfast_vfs::{Clock, SystemClock};
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct MountOptions {
@@ -37,7 +37,7 @@ pub struct MountOptions {
     /// Commit and checkpoint in threads of their own. Without it the callers do everything,
     /// in an order that depends on nothing but the calls.
     pub background: bool,
-    /// Where times come from.
+    /// Source of times.
     pub clock: Arc<dyn Clock>,
     /// Inode generations derive from this number, for tests that must give the same image
     /// each time; they are random if it is absent.
@@ -87,9 +87,9 @@ pub struct Faults {
     pub narrow_patches: bool,
     /// `fdatasync` never commits metadata.
     pub fdatasync_without_metadata: bool,
-    /// What a client left that died is not forgotten.
+    /// Changes of a dead client are not forgotten.
     pub forget_rollback: bool,
-    /// All free space is trimmed as the bitmaps in memory have it, whatever of that is committed.
+    /// All free space is trimmed by the bitmaps in memory, committed or not.
     pub trim_current: bool,
     /// Free space is trimmed while others may take it.
     pub trim_unheld: bool,
@@ -103,7 +103,7 @@ pub struct Faults {
     pub one_stream: bool,
     /// A sync of one stream commits them all.
     pub commit_all: bool,
-    /// Those of the journal.
+    /// Faults of the journal.
     pub journal: steadfast_journal::Faults,
 }
 }

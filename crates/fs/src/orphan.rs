@@ -4,7 +4,7 @@
 //! that finishes it; so a crash in between loses no space (corner 29).
 //!
 //! The orphan directory is a directory like others, but has no name, and its lock is taken
-//! last, whatever its number.
+//! last, regardless of its number.
 
 use crate::dir::{self, Dir};
 use crate::error::{damaged, from_journal};
@@ -187,7 +187,7 @@ pub(crate) fn list(fs: &Mounted, reader: &mut impl Reader) -> Result<Vec<Ino>> {
     }
 }
 
-/// At mount: finishes the removals and truncations of the last mount.
+/// Finishes, at mount, the removals and truncations of the last mount.
 ///
 /// # Errors
 /// EIO, EUCLEAN in the orphan directory itself. An orphan that is damaged stays, with a warning.

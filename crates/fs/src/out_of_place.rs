@@ -21,7 +21,7 @@
 //! * after [`WASTED_MAX`] closes in a row that found pending pages and none that moved, small writes in order are delayed only
 //!   after a stretch of two units: databases and logs that are written over in small pieces stay where they are.
 //!
-//! Neighbours: `data` (plans), `pages` (what is kept), `writeback` (the close).
+//! Neighbours: `data` (plans), `pages` (reservations), `writeback` (the close).
 
 use crate::alloc::{bit_of, is_used};
 use crate::error::{damaged, from_journal};
@@ -69,7 +69,7 @@ pub(crate) struct Moving {
     pub(crate) runs: u64,
 }
 
-/// What a close does with them.
+/// Decision of a close about the pages.
 pub(crate) struct Decided {
     /// Pages to be patched.
     pub(crate) pending: BTreeSet<u64>,
@@ -77,12 +77,12 @@ pub(crate) struct Decided {
     pub(crate) moving: Vec<Range<u64>>,
 }
 
-/// How a file is written: in order or not.
+/// Order of a file's writes: sequential or not.
 #[derive(Default)]
 struct Pace {
-    /// Where the present stretch of writes in order began, or the last close found it.
+    /// Start of the current sequence of writes in order, or its end at the last close.
     start: u64,
-    /// Where it ends.
+    /// End of the sequence.
     end: u64,
     /// Closes in a row that found pending pages and none that moved.
     wasted: u32,
@@ -100,12 +100,12 @@ impl Pace {
 }
 
 impl Overwrites {
-    /// How many pages there are.
+    /// Number of pages.
     pub(crate) fn len(&self) -> u64 {
         (self.pending.len() + self.moving.len()) as u64
     }
 
-    /// How many of them are pending.
+    /// Number of pending pages.
     pub(crate) fn pending(&self) -> u64 {
         self.pending.len() as u64
     }
@@ -205,7 +205,7 @@ pub(crate) struct Overwrite {
     pub(crate) asked: u64,
 }
 
-/// What [`choose`] found.
+/// Result of [`choose`].
 #[derive(Default)]
 pub(crate) struct Chosen {
     /// Pages that will move, sorted.

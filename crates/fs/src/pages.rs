@@ -6,11 +6,10 @@
 //! number), until `writeback` allocates and drops them. Bytes past the end of the file
 //! are zero.
 //!
-//! For the pages are kept, from the moment they are written: blocks for data and for
-//! tree nodes ([`Pages::reserved`]), and log bytes for what allocating them will change
-//! (corner 24). [`Needs`] says how much that is at worst. A page over an unwritten extent has its block
-//! already (corner 71): it stays one for as long as it is delayed, because an operation that takes the extent
-//! away drops its pages.
+//! Reserved for the pages, from the moment they are written: blocks for data and for tree nodes
+//! ([`Pages::reserved`]), and log bytes for the changes of their allocation (corner 24). [`Needs`] has the
+//! worst case. A page over an unwritten extent has its block already (corner 71): it stays one for as long as
+//! it is delayed, because an operation that takes the extent away drops its pages.
 
 use crate::btree;
 use crate::layout::{INODE_BYTES, ROOT_ITEMS};
@@ -23,7 +22,7 @@ use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
 
-/// Where a page of a file is.
+/// Place of a file's page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     /// In memory already.
@@ -53,11 +52,11 @@ const COST_PAGE: u64 = COST_BITS + 2 * size_of::<crate::layout::Item>() as u64 +
 const COST_REPLACED: u64 = COST_FREE + COST_BITS + COST_REVOKE + btree::REMOVE_LAST_CREDITS;
 /// Log bytes of patching a whole page.
 pub(crate) const COST_PATCHED: u64 = COST_BLOCK + COST_RANGE + BLOCK_SIZE as u64;
-/// How often a run of replaced blocks may make the tree split from leaf to root: where it cuts an extent in two, where the
-/// new ones begin, and when the root has given up a level between.
+/// Maximum number of splits of the tree from leaf to root by a run of replaced blocks: at the cut of an extent in two, at
+/// the beginning of the new ones, and when the root has given up a level between.
 const REPLACED_PATHS: u64 = 3;
 
-/// What the file has where a page is delayed.
+/// The file's content under a delayed page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Under {
     /// No block.
@@ -73,15 +72,15 @@ pub(crate) enum Under {
 pub(crate) struct Added<'a> {
     /// All of them, sorted, none of them here yet.
     pub(crate) new: &'a [u64],
-    /// How many of them lie over unwritten extents.
+    /// Number of those over unwritten extents.
     pub(crate) over_unwritten: u64,
-    /// How many lie over written blocks.
+    /// Number of those over written blocks.
     pub(crate) over_written: u64,
     /// Pages over written blocks, of these or here already, whose blocks will be replaced; sorted.
     pub(crate) moving: &'a [u64],
 }
 
-/// Delayed pages of one inode, and what goes with them.
+/// Delayed pages of one inode, and their accounts.
 #[derive(Default)]
 pub(crate) struct Pages {
     map: BTreeMap<u64, Arc<Block>>,
@@ -99,11 +98,11 @@ pub(crate) struct Pages {
     pub(crate) places: BTreeMap<u64, (BlockNo, Arc<Block>)>,
     /// A truncation is under way: the extents from this block on are dead and still to be freed.
     pub(crate) cut: Option<u64>,
-    /// Left behind by the planted fault `size_before_data`.
+    /// Left by the planted fault `size_before_data`.
     pub(crate) held: bool,
 }
 
-/// What must be kept for the delayed pages of an inode.
+/// Reservation for the delayed pages of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Needs {
     /// Blocks, for data and tree nodes.
@@ -121,7 +120,7 @@ pub(crate) struct Shape {
     pub(crate) items: Option<usize>,
 }
 
-/// How many pages are delayed, in how many runs.
+/// Number of delayed pages, and of their runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
     /// Pages.
@@ -141,7 +140,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// What must be kept for these pages of a file with a tree of this shape.
+    /// Reservation for these pages of a file with a tree of this shape.
     pub(crate) fn needs(self, shape: Shape) -> Needs {
         if self.pages == 0 {
             return Needs::default();
@@ -201,8 +200,8 @@ impl Pages {
         self.map.range(from..to).map(|(page, block)| (*page, block))
     }
 
-    /// The tally as it would be with more pages, in a file of `size` bytes, of which so
-    /// many may go into the record.
+    /// The tally as it would be with more pages, in a file of `size` bytes; up to
+    /// `small_bytes_max` bytes may go into the record.
     pub(crate) fn tally_with(&self, added: Added<'_>, size: u64, small_bytes_max: u64) -> Tally {
         let new = added.new;
         let runs = runs_with(self.runs, new, |page| self.map.contains_key(&page));
@@ -283,14 +282,14 @@ impl Pages {
         }
     }
 
-    /// Takes all pages out, to allocate them, but for what lies under them. What was kept for them stays kept.
+    /// Takes all pages out, to allocate them; overwrites and reservations stay.
     pub(crate) fn take(&mut self) -> BTreeMap<u64, Arc<Block>> {
         self.runs = 0;
         self.over_unwritten.clear();
         std::mem::take(&mut self.map)
     }
 
-    /// By how many blocks the file will grow.
+    /// Number of blocks that the file will grow by.
     pub(crate) fn new_blocks(&self) -> u64 {
         self.len() - self.over_unwritten.len() as u64 - self.overwrites.len()
     }

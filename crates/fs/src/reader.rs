@@ -1,6 +1,6 @@
-//! Where metadata is read from: the current image of the volume, or that image as
-//! one unfinished operation sees it. Directory, tree and inode code is written once
-//! against [`Reader`] and serves both lookups and changes.
+//! Source of metadata: the current image of the volume, or that image as one unfinished
+//! operation sees it. Directory, tree and inode code is written once against [`Reader`]
+//! and serves both lookups and changes.
 
 use crate::error::from_journal;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! Scrub: compares the checksum of every metadata block on the medium, beside whatever goes on, piece by piece.
+//! Scrub: compares the checksum of every metadata block on the medium, piece by piece, while the volume is in use.
 //!
 //! Looked at are both superblocks, the bitmaps of all groups, inode blocks, tree nodes, directory leaves and
 //! blocks of extended attributes. File content has no checksums: it is read, if that is asked for, to see whether the
@@ -23,7 +23,7 @@ use steadfast_vfs::{Errno, Ino, Result, ScrubCursor, ScrubFinding, ScrubPiece};
 
 /// Most findings of one piece.
 const FINDINGS_MAX: usize = 64;
-/// Most blocks of a piece, whatever is asked for (64 MiB).
+/// Maximum blocks of a piece (64 MiB).
 const BLOCKS_MAX: u64 = 1 << 14;
 /// Most items of a tree that are walked in one piece.
 const ITEMS_MAX: u64 = 1 << 14;
@@ -32,7 +32,7 @@ const CONTENT_MAX: u64 = 1 << 12;
 /// Most blocks of content that are read at a time.
 const READ_BLOCKS: u64 = 256;
 
-/// Reads metadata, and notes what it has read.
+/// Reads metadata, and notes its places.
 struct Noting<'a> {
     current: Current<'a>,
     seen: BTreeSet<BlockNo>,
@@ -45,14 +45,14 @@ impl Reader for Noting<'_> {
     }
 }
 
-/// What an inode owns from some key of its tree on.
+/// Blocks that an inode owns from some key of its tree on.
 #[derive(Default)]
 struct Owned {
     meta: BTreeMap<BlockNo, &'static str>,
     data: Vec<(BlockNo, u64)>,
-    /// Where to go on; none at the end.
+    /// Key to go on from; none at the end.
     next: Option<u64>,
-    /// Why the rest could not be listed.
+    /// Reason why the rest could not be listed.
     error: Option<steadfast_vfs::Error>,
 }
 
@@ -140,7 +140,7 @@ impl Mounted {
         index.map(|index| start + index)
     }
 
-    /// Looks at an inode block and what its inodes own, from the inode `at` on, as far as there is room.
+    /// Looks at an inode block and the blocks of its inodes, from the inode `at` on, as far as there is room.
     fn scrub_inode_block(&self, piece: &mut Piece, mut at: ScrubCursor) -> ScrubCursor {
         let block = BlockNo(at.ino / INODE_SLOTS);
         if at.ino.is_multiple_of(INODE_SLOTS) && at.key == 0 {
@@ -452,7 +452,7 @@ mod tests {
 
     /// A block's content in the log is newer than at its home; that is no damage.
     #[test]
-    fn what_is_newer_in_the_log_is_passed_over() {
+    fn blocks_that_are_newer_in_the_log_are_passed_over() {
         let (device, d, _) = populated();
         let fs = mounted(&device);
         let me = &Caller::root();

@@ -84,13 +84,13 @@ struct State {
     asked_at: u64,
     /// Inode blocks to look into, of the groups whose bitmaps were read. From the back: the newest, emptiest first.
     unknown: HashMap<u64, Vec<BlockNo>>,
-    /// Where the inodes of a full group go.
+    /// Overflow group of each full group.
     overflow: HashMap<u64, u64>,
     /// Nothing is left to look into in the groups before this one.
     searched: u64,
     /// Blocks that operations are freeing.
     freeing: HashSet<BlockNo>,
-    /// How often one began to.
+    /// Number of freeings begun.
     freeings: u64,
     /// Blocks that were seen without an inode, and the stream that holds slots of it, if one does.
     empty: Vec<(BlockNo, Option<StreamId>)>,
@@ -163,13 +163,13 @@ impl Slots {
         hasher.finish().max(1)
     }
 
-    /// Where a directory that is made in the root goes: they take turns among the groups.
+    /// Place of a new directory in the root: they take turns among the groups.
     pub(crate) fn spread(&self, store: &Store) -> Ino {
         let turn = self.directories.fetch_add(1, Ordering::Relaxed);
         store.volume.group_start(turn % store.volume.groups).0 * INODE_SLOTS
     }
 
-    /// The groups that an inode near `near` goes to: its own, and the one that takes what finds no room there.
+    /// The groups for an inode near `near`: its own, and the one that takes the overflow.
     fn groups_near(&self, volume: &Volume, near: Ino) -> SmallVec<[u64; 2]> {
         let group = volume.group_of(BlockNo(near / INODE_SLOTS)).unwrap_or(0);
         let overflow = self.lock().overflow.get(&group).copied();
@@ -374,7 +374,7 @@ impl Slots {
         }
     }
 
-    /// The operation is durable: what the stream holds of the block is open, unless a later one of it freed some, too.
+    /// The operation is durable: the block's slots that the stream holds are open, unless a later operation freed some, too.
     fn let_go(&self, state: &mut State, stream: StreamId, (block, ticket): (BlockNo, Ticket)) {
         let Some(known) = state.known.get_mut(&block) else {
             return;
@@ -465,7 +465,7 @@ fn free_slots(store: &Store, blocks: &[BlockNo]) -> Result<Vec<(BlockNo, u16)>> 
 }
 
 impl State {
-    /// A block that has room for the stream, and whose that is. What the stream holds goes first.
+    /// A block that has room for the stream, and its holder. Blocks that the stream holds come first.
     fn pick(
         &self,
         blocks: &Range<BlockNo>,
@@ -488,7 +488,7 @@ impl State {
         Some(Claim { place, held_by })
     }
 
-    /// The stream holds slots of a block until this operation is durable. How many operations wait for that.
+    /// The stream holds slots of a block until this operation is durable. Returns the number of operations that wait for that.
     fn queue(&mut self, stream: StreamId, block: BlockNo, ticket: Ticket) -> usize {
         let queue = self.holds.entry(stream).or_default();
         match queue.back_mut() {
@@ -579,8 +579,8 @@ fn claimed<'a>(slots: &'a Slots, work: &mut Work<'a>, claim: Claim) -> Place {
     place
 }
 
-/// Frees an inode's slot, and its block if it was the last inode there. What the inode owns
-/// has been freed; the caller holds its lock and has related it exclusively.
+/// Frees an inode's slot, and its block if it was the last inode there. The caller has
+/// freed the inode's blocks, holds its lock and has related it exclusively.
 pub(crate) fn free<'a>(
     store: &'a Store,
     slots: &'a Slots,
@@ -611,7 +611,7 @@ pub(crate) fn free<'a>(
     free_block(work, block)
 }
 
-/// Frees an inode block. Whatever was done in it comes first.
+/// Frees an inode block. All changes in it come first.
 fn free_block(work: &mut Work<'_>, block: BlockNo) -> Result<()> {
     work.relate(Object::Block(block.0), Access::Exclusive);
     if let Some((bitmap, bit)) = bitmap_bit(work.volume(), block) {

@@ -86,7 +86,7 @@ impl Mounted {
 }
 
 impl Store {
-    /// What merged two streams, and the file or directory concerned.
+    /// Cause of the merge of two streams, and the file or directory concerned.
     fn cause(&self, together: Together) -> (MergeCause, Option<Ino>) {
         match together {
             Together::Object(Object::File(ino)) => (MergeCause::File, Some(ino)),

@@ -1,8 +1,8 @@
 //! The superblock: reading, validating, and the volume's geometry decoded from it.
 //!
-//! The copy in the last block serves when the first one is unreadable. Nothing in
-//! a superblock is believed before it was checked against the device's size, so the
-//! numbers in a [`Volume`] can be computed with freely.
+//! The copy in the last block is used when the first one is unreadable. Every field of a
+//! superblock is checked against the device's size before it is used, so the numbers in a
+//! [`Volume`] can be computed with freely.
 
 use crate::contract::Contract;
 use crate::error::Error;
@@ -27,7 +27,7 @@ pub(crate) const GROUPS_START: u64 = 1;
 /// Blocks that the shortest group has: its bitmaps and two more.
 pub(crate) const GROUP_BLOCKS_MIN: u64 = GROUP_META + 2;
 
-/// What the superblock says, checked.
+/// Checked content of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Volume {
     /// Identity.
@@ -52,7 +52,7 @@ pub(crate) struct Volume {
     pub(crate) made: i64,
     /// Name that people gave it.
     pub(crate) label: String,
-    /// What a crash may lose.
+    /// Changes that a crash may lose.
     pub(crate) contract: Contract,
     /// Features that a reader must know.
     pub(crate) features_incompat: u32,
@@ -103,7 +103,7 @@ impl Volume {
         self.groups_end() - self.groups_start - self.groups * GROUP_META
     }
 
-    /// Where the journal lies, if the volume has a log.
+    /// Region of the journal, if the volume has a log.
     pub(crate) fn region(&self) -> Option<Region> {
         (self.log_blocks > 0).then_some(Region {
             headers: [BlockNo(1), BlockNo(2)],
@@ -112,7 +112,7 @@ impl Volume {
         })
     }
 
-    /// How to open its journal. The mount starts the workers when it can be asked to place delayed pages.
+    /// Configuration of its journal. The mount starts the workers when it can be asked to place delayed pages.
     pub(crate) fn journal(&self) -> Config {
         let config = match self.region() {
             Some(region) => Config::new(region, self.uuid),
@@ -122,7 +122,7 @@ impl Volume {
     }
 }
 
-/// Why a block is no superblock that can be used.
+/// Reason why a block is no usable superblock.
 pub(crate) enum Refusal {
     /// It does not look like one, or its seal is broken.
     NotOne(String),
@@ -230,9 +230,9 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
     Ok((volume, read_only))
 }
 
-/// The volume as it is when the log has been replayed: growing it is an operation, too.
-/// `found` is what [`load`] returned before. The superblock's copy serves on if block 0 is
-/// beyond what the log repairs.
+/// The volume after the replay of the log: growing it is an operation, too. `found` is the
+/// earlier result of [`load`]. The superblock's copy stays in use if block 0 cannot be
+/// repaired by the log.
 ///
 /// # Errors
 /// As for [`load`]; the device fails.
@@ -288,8 +288,8 @@ pub(crate) fn set_mounted(journal: &Journal, mounted: bool) -> steadfast_journal
     }
 }
 
-/// Where a copy may lie: a volume may end a few blocks before its device. A copy counts only at
-/// its own place: an earlier volume of another size leaves old ones behind.
+/// Possible places of a copy: a volume may end a few blocks before its device. A copy counts
+/// only at its own place: an earlier volume of another size leaves old ones.
 pub(crate) fn copy_places(device_blocks: u64) -> impl Iterator<Item = BlockNo> {
     let first = device_blocks.saturating_sub(GROUP_BLOCKS_MIN + 1);
     (first..device_blocks).rev().map(BlockNo)
@@ -311,11 +311,11 @@ pub(crate) fn begin(device: &dyn BlockDevice) -> Result<(), Error> {
 
 /// A superblock that was found.
 pub(crate) struct Found {
-    /// What it says.
+    /// Content of the superblock.
     pub(crate) volume: Volume,
     /// It names features that forbid writing to this version.
     pub(crate) read_only: bool,
-    /// Why the copy had to serve, if it had to.
+    /// Reason why the copy was used, if it was.
     pub(crate) warning: Option<String>,
 }
 

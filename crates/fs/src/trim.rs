@@ -22,7 +22,7 @@ use steadfast_vfs::{Errno, Result};
 /// Most blocks that are held at a time (32 MiB).
 const PIECE_BLOCKS: u64 = 8192;
 
-/// What is to be trimmed.
+/// Range to trim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TrimRange {
     /// Bytes of the device. Only whole blocks inside are trimmed.
@@ -40,7 +40,7 @@ impl Default for TrimRange {
     }
 }
 
-/// What was trimmed.
+/// Result of a trim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Trimmed {
     /// Pieces of runs of free blocks.

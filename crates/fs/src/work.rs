@@ -37,7 +37,7 @@ pub(crate) struct Store {
     pub(crate) alloc: Allocator,
     /// Room in directories that only one stream may use.
     pub(crate) gaps: Gaps,
-    /// What is written in place.
+    /// Overwrites in place.
     pub(crate) in_place: InPlaceLedger,
     /// Bytes of a file that may go into the record instead of to a place of their own.
     pub(crate) small_bytes_max: u64,
@@ -106,7 +106,7 @@ impl Store {
         Ok(Work::new(self, Slot::Own(op)))
     }
 
-    /// The same for a caller, whose note the operation leaves behind.
+    /// The same for a caller, whose note the operation leaves.
     pub(crate) fn begin_for(&self, caller: &Caller, credits: Credits) -> Result<Work<'_>> {
         let mut work = self.begin(caller.stream, credits)?;
         work.note.clone_from(&caller.note);
@@ -114,8 +114,8 @@ impl Store {
     }
 
     /// Runs an operation, and again if it found no space but a commit may have made some: freed blocks, freed inode slots,
-    /// or what delayed pages had reserved more than they took. The transaction that holds most blocks is committed
-    /// first, so that one that holds little is left alone; everything only if that does not suffice.
+    /// or unused reservations of delayed pages. The transaction that holds most blocks is committed first, so that one
+    /// that holds little is left alone; everything only if that does not suffice.
     pub(crate) fn with_space<T>(&self, mut run: impl FnMut() -> Result<T>) -> Result<T> {
         for _ in 0..HOLDERS_COMMITTED {
             match run() {
@@ -323,7 +323,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Says what this operation has in common with others (ccfs §3.3).
+    /// Declares an object that this operation has in common with others (ccfs §3.3).
     pub(crate) fn relate(&mut self, object: Object, access: Access) {
         if let Ok(op) = self.op() {
             op.relate(object, access);
@@ -399,7 +399,7 @@ impl<'a> Work<'a> {
     /// Allocates between one and `max` consecutive blocks of one group, near `goal`.
     ///
     /// # Errors
-    /// ENOSPC when no block is to be had.
+    /// ENOSPC when no block is available.
     pub(crate) fn allocate_run(&mut self, goal: BlockNo, max: u64) -> Result<(BlockNo, u64)> {
         let store = self.store;
         let (at, count) = store.alloc.claim(goal, max, self.purpose)?;
@@ -424,7 +424,7 @@ impl<'a> Work<'a> {
         // Loaded before its bits are cleared, or blocks in quarantine would look free.
         store.alloc.ensure_loaded(at)?;
         let (bitmap, bit) = bit_of(&store.volume, at)?;
-        // The own view may lag behind others' allocations, and the current image behind ours.
+        // The own view may lack others' allocations, and the current image ours.
         let current = store
             .journal
             .read(bitmap, Kind::Meta)

@@ -9,7 +9,7 @@
 //! Pages over written blocks (`out_of_place`) come first: those that are pending are patched, and the blocks of those
 //! that move are freed, so that all pages that are left find holes or unwritten extents.
 //!
-//! Nothing here fails for lack of space or log: both were kept when the pages were written.
+//! Nothing here fails for lack of space or log: both were reserved when the pages were written.
 
 use crate::error::damaged;
 use crate::extents::{self, Change, Extent};

@@ -21,7 +21,7 @@ pub(crate) use stored::{COST_FREE_BLOCK, Change, Stored, decode_index, free_bloc
 const HEADER: usize = size_of::<XattrHeader>();
 /// Bytes of a block's record before its name.
 const RECORD: usize = 4;
-/// What names begin with. A record in an inode has the place here, counted from 1, instead.
+/// Prefixes of names. A record in an inode has the index in this list, counted from 1, instead.
 const NAMESPACES: [&[u8]; 5] = [
     b"user.",
     b"trusted.",
@@ -38,7 +38,7 @@ pub(crate) type Inline = [u8; INLINE_XATTR_BYTES];
 pub(crate) struct Xattrs(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Xattrs {
-    /// Decodes a block. The error is what is wrong with it.
+    /// Decodes a block. The error is its fault.
     fn decode(block: &[u8]) -> std::result::Result<Xattrs, &'static str> {
         let Ok((header, _)) = XattrHeader::read_from_prefix(block) else {
             return Err("too short");
@@ -117,7 +117,7 @@ impl Xattrs {
         Ok(rest)
     }
 
-    /// As they lie in an inode, unless they do not fit there.
+    /// The encoding in an inode, unless it does not fit there.
     pub(crate) fn encode_inline(&self) -> Option<Inline> {
         let mut area = [0; INLINE_XATTR_BYTES];
         let mut rest = &mut area[..];
@@ -135,7 +135,7 @@ impl Xattrs {
         Some(area)
     }
 
-    /// As they lie in a block, without its seal.
+    /// The encoding in a block, without its seal.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let header = XattrHeader {
             magic: XATTR_MAGIC.into(),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_found_after_encoding_and_decoding() {
+    fn attributes_are_found_after_encoding_and_decoding() {
         let mut xattrs = Xattrs::default();
         xattrs.set(b"user.a", b"1", XattrMode::Create).unwrap();
         xattrs.set(b"user.b", &[0xff; 300], XattrMode::Any).unwrap();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn corner_35_what_is_wrong_in_the_inode_is_told() {
+    fn corner_35_faults_in_the_inode_are_reported() {
         let wrong = |bytes: &[u8]| {
             let mut area = [0; INLINE_XATTR_BYTES];
             area[..bytes.len()].copy_from_slice(bytes);
@@ -377,7 +377,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_either_form_holds_is_what_was_set(
+        fn both_forms_hold_the_attributes_that_were_set(
             all in prop::collection::btree_map(any_name(), any_value(), 0..6)
         ) {
             let xattrs = Xattrs(all.into_iter().collect());

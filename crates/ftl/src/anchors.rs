@@ -24,7 +24,7 @@ pub(crate) type Root<P> = (
     <P as Platform>::P,
 );
 
-/// What the anchors hold.
+/// Content of the anchors.
 pub(crate) struct Roots<P: Platform> {
     /// The newest whole root.
     pub(crate) newest: Option<Root<P>>,
@@ -32,7 +32,7 @@ pub(crate) struct Roots<P: Platform> {
     pub(crate) damaged: Option<P::W>,
 }
 
-/// What lies at a page of an anchor.
+/// Content of a page of an anchor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Anchored {
     Root,
@@ -109,7 +109,7 @@ pub(crate) fn look_for_root<P: Platform>(
     Ok(Anchored::Root)
 }
 
-/// Why a memory without a root is no disk: it never was one, or the medium is damaged.
+/// Reason why a memory without a root is no disk: it never was one, or the medium is damaged.
 ///
 /// From the first format on there is a whole root at every crash (`Ftl::clear`). So if any block holds a page
 /// of the layer, the roots were lost.
@@ -128,7 +128,7 @@ pub(crate) fn no_root<P: Platform>(
     })
 }
 
-/// Why there is no disk, as the newest root says: there never was one, or the root after that one is damaged.
+/// Reason why there is no disk, by the newest root: there never was one, or the root after that one is damaged.
 ///
 /// A format writes no data page, and returns when a root leads to the disk. So a data page of this volume
 /// says that there was such a root.

@@ -14,7 +14,7 @@ use crate::policy::{Policy, Purpose, Tuned};
 use crate::shape::{NONE, Shape};
 use steadfast_flash::{FlashError, Store};
 
-/// Which promise.
+/// The promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BaselineKind {
     /// Every write survives once its page is programmed; pages are waited for.
@@ -48,7 +48,7 @@ pub struct Baseline<S: Store> {
     reverse: Entries,
     blocks: Blocks<Emulated<S>>,
     policy: Tuned,
-    /// For the host, and for moved sectors.
+    /// Open blocks for the host, and for moved sectors.
     open: [Vec<Open>; 2],
     widths: [usize; 2],
     turns: [usize; 2],

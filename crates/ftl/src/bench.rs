@@ -9,7 +9,7 @@ use crate::limits::{Limits, TooSmall};
 use crate::policy::Tuned;
 use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rng};
 
-/// Which layer.
+/// The layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Snapshot-consistent: [`Ftl`].
@@ -18,14 +18,14 @@ pub enum Kind {
     Baseline(BaselineKind),
 }
 
-/// What is measured.
+/// Load of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The memory.
     pub geometry: Geometry,
     /// Sectors of the disk.
     pub sectors: u64,
-    /// Those of them that are in use.
+    /// Sectors in use.
     pub live: u64,
     /// Four writes of five go to a fifth of them.
     pub hot: bool,
@@ -39,10 +39,10 @@ pub struct Load {
     pub writes: u64,
 }
 
-/// What came of it, in virtual time.
+/// Result, in virtual time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
-    /// From the first write until the last flush returned.
+    /// Time from the first write until the last flush returned.
     pub nanoseconds: u64,
     /// Flushes.
     pub flushes: u64,
@@ -120,7 +120,7 @@ pub fn largest(geometry: &Geometry, epoch: u64) -> Result<u64, TooSmall> {
 /// writes done so far, and their number.
 ///
 /// # Errors
-/// [`FtlError::TooSmall`], and whatever the layer reports.
+/// [`FtlError::TooSmall`], and errors of the layer.
 pub fn measure(
     kind: Kind,
     load: &Load,

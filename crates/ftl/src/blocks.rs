@@ -13,7 +13,7 @@
 
 use crate::platform::{Platform, Queue, Table, Word};
 
-/// What a block is used for.
+/// Use of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockUse {
     /// Erased.
@@ -144,12 +144,12 @@ impl<P: Platform> Blocks<P> {
             .any(|&what| self.is(block, what))
     }
 
-    /// One more valid sector.
+    /// Counts one more valid sector.
     pub(crate) fn gain(&mut self, block: P::W) {
         self.valid.set(block, self.valid.get(block) + P::W::of(1));
     }
 
-    /// One valid sector less; a full block without any is invalid from now on.
+    /// Counts one valid sector less; a full block without any is invalid from now on.
     pub(crate) fn lose(&mut self, block: P::W) {
         self.valid.set(block, self.valid.get(block) - P::W::of(1));
         self.vacate(block);

@@ -24,7 +24,7 @@ use crate::tag::{self, Tag};
 
 /// Version of everything in flash.
 pub(crate) const VERSION: u64 = 2;
-/// In a root, instead of the version: there is no disk yet, or no more.
+/// Value in a root instead of the version: there is no disk yet, or no more.
 pub(crate) const VACANT: u64 = 0;
 /// Roots are sealed with this number: a reader of one does not know the volume's yet.
 pub(crate) const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
@@ -162,8 +162,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         !self.dirty && self.pairs.length() == n(0) && self.checkpoint.phase == Phase::Idle && newest
     }
 
-    /// How many map pages to write now: in step with the changes, done after half as many delta
-    /// pages as there are between checkpoints; at once if that was missed.
+    /// Number of map pages to write now: in step with the changes, done after half as many
+    /// delta pages as there are between checkpoints; at once if that was missed.
     fn slice(&self) -> u64 {
         let limits = &self.limits;
         let written = self.checkpoint.written.value();
@@ -252,7 +252,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// What the block table says of a block.
+    /// Entry of a block in the block table.
     pub(crate) fn table_entry(&self, block: P::W) -> P::W {
         let mut valid = self.blocks.valid.get(block);
         if self.blocks.is_failing(block) {

@@ -3,7 +3,7 @@
 //! After a crash the disk has the state of its last flush, nothing older and nothing newer. So
 //! an epoch (all writes between two flushes) must fit the bound that was set when the disk was
 //! formatted, and a disk that flushed on its own would break its promise. The opener chooses
-//! what happens to a request that does not fit ([`WhenFull`]). In each case the whole request
+//! the handling of a request that does not fit ([`WhenFull`]). In each case the whole request
 //! is admitted before any of it is carried out: none is carried out in part, and none dropped.
 //!
 //! One lock guards the layer. Order of a write: it is admitted, then written sector by sector under
@@ -30,7 +30,7 @@ use steadfast_flash::{FlashError, ImageError, ImageStore, Latency, Nand, Overlay
 type Layer<S> = Ftl<Emulated<S>, Tuned>;
 type Failure = FtlError<FlashError>;
 
-/// What a request does that the epoch has no room for.
+/// Handling of a request that the epoch has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhenFull {
     /// Waits at most this time for a flush by another thread, then is refused with
@@ -49,7 +49,7 @@ impl Default for WhenFull {
     }
 }
 
-/// Why a disk could not be made or opened.
+/// Error of making or opening a disk.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// Another process, or this one, has the image open.
@@ -86,7 +86,7 @@ impl From<TooSmall> for DiskError {
     }
 }
 
-/// What the layer said, if it was the layer that refused or failed.
+/// Error of the layer, if it was the layer that refused or failed.
 #[must_use]
 pub fn cause(error: &DeviceError) -> Option<&FtlError<FlashError>> {
     match error {
@@ -157,7 +157,7 @@ pub fn geometry_for(
 pub struct Disk<S: Store> {
     /// `None` only when a rollback failed.
     layer: Mutex<Option<Box<Layer<S>>>>,
-    /// Told after each flush.
+    /// Notified after each flush.
     flushed: Condvar,
     blocks: u64,
     epoch_blocks: u64,
@@ -232,7 +232,7 @@ impl Disk<Overlay<ImageStore>> {
 }
 
 impl<S: Store> Disk<S> {
-    /// Makes a new, empty disk; whatever the memory holds is lost.
+    /// Makes a new, empty disk; the content of the memory is lost.
     ///
     /// # Errors
     /// [`DiskError::Sectors`], and those of [`Ftl::format`].
@@ -271,12 +271,12 @@ impl<S: Store> Disk<S> {
         }
     }
 
-    /// What the disk can hold. `None` after a rollback that failed.
+    /// Limits of the disk. `None` after a rollback that failed.
     pub fn limits(&self) -> Option<Limits> {
         self.look(|layer| *layer.limits())
     }
 
-    /// What was done since the disk was opened, or rolled back.
+    /// Counts since the disk was opened, or rolled back.
     pub fn stats(&self) -> Option<Stats> {
         self.look(|layer| layer.stats())
     }
@@ -515,7 +515,7 @@ impl<S: Store + Send + 'static> Snapshot for Disk<S> {
         Disk::room(self)
     }
 
-    /// One epoch at a time: it is durable when this returns.
+    /// Closes one epoch at a time: it is durable when this returns.
     fn close_epoch(&self) -> steadfast_block::Result<Ticket> {
         self.flush().map(|()| Ticket::default())
     }
@@ -554,7 +554,7 @@ impl<S: Store> Entered<'_, S> {
     }
 }
 
-/// What is asked for, for messages.
+/// A request, for messages.
 #[derive(Clone, Copy)]
 struct Request {
     op: DeviceOp,

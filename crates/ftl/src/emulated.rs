@@ -24,13 +24,13 @@ pub struct Emulated<S> {
     shape: Shape,
     sector_bytes: usize,
     raw_bytes: usize,
-    /// When all that was fetched is there; the same since the last program that used it.
+    /// Time at which all fetched pages are there; the same since the last program that used it.
     fetched: Nanoseconds,
     copied: Nanoseconds,
 }
 
 impl<S: Store> Emulated<S> {
-    /// Over this memory.
+    /// The platform on this memory.
     pub fn new(nand: Nand<S>) -> Emulated<S> {
         let g = *nand.geometry();
         Emulated {
@@ -271,7 +271,7 @@ mod tests {
 
     /// Against sets: equal, nested, chained and touching trims, between writes of the same few sectors.
     #[test]
-    fn an_epochs_ranges_are_disjoint_and_say_just_what_was_trimmed() {
+    fn an_epochs_ranges_are_disjoint_and_hold_exactly_the_trimmed_sectors() {
         let (mut disk, mut most) = (disk(120, 200), 0);
         let (epoch, sectors) = (disk.limits.epoch, disk.limits.sectors);
         for seed in 0..300 {
@@ -316,7 +316,7 @@ mod tests {
             let kept = disk.limits.rounding / disk.shape.sectors - 2;
             assert!(pages <= kept, "seed {seed}: {pages} pages of trims");
             most = most.max(ranges);
-            // What a flush does besides.
+            // Further work of a flush.
             disk.dirty = true;
             disk.flush().unwrap();
         }

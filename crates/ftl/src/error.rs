@@ -2,7 +2,7 @@
 
 use crate::limits::TooSmall;
 
-/// Why a request was not carried out. `E` is the error type of the flash memory.
+/// Error of a request. `E` is the error type of the flash memory.
 #[derive(Debug, thiserror::Error)]
 pub enum FtlError<E> {
     /// The flash memory failed in a way that the layer does not mend.
@@ -13,9 +13,9 @@ pub enum FtlError<E> {
     OutOfRange {
         /// First sector asked for.
         first: u64,
-        /// How many.
+        /// Number of sectors of the request.
         count: u64,
-        /// How many the disk has.
+        /// Number of sectors of the disk.
         sectors: u64,
     },
     /// The epoch, from one flush to the next, is full. Nothing was changed.
@@ -39,7 +39,7 @@ pub enum FtlError<E> {
         "the flash memory holds no whole {what} at block {block}, page {page}: the medium is damaged"
     )]
     Corrupt {
-        /// What should be there.
+        /// Missing structure.
         what: &'static str,
         /// Block of the page.
         block: u64,
@@ -54,7 +54,7 @@ pub enum FtlError<E> {
         "the disk was made for another flash geometry: its {what} is {found}, this memory's is {expected}"
     )]
     OtherGeometry {
-        /// Which number differs.
+        /// Name of the number that differs.
         what: &'static str,
         /// The disk's.
         found: u64,

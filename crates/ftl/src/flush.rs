@@ -160,7 +160,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// The epoch that begins holds as many writes as there is room for, whatever was lost.
+    /// The next epoch holds as many writes as there is room for, also after losses.
     pub(crate) fn renew_budget(&mut self) {
         let n = P::W::of;
         let have = self.ready();
@@ -168,7 +168,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             self.budget = n(self.limits.epoch);
             return;
         }
-        // What moving may need stays out of the epoch's reach.
+        // Room that moving may need is not available to the epoch.
         let blocks = have.value() / self.shape.data_pages();
         let usable = blocks.saturating_sub(3) * self.limits.block_sectors / 4;
         self.budget = n(usable.min(self.limits.epoch));
@@ -299,7 +299,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
     }
 
-    /// What a commit allows.
+    /// Carries out the steps that a commit allows.
     pub(crate) fn after_commit(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         // Runs programmed before the sync are durable now.

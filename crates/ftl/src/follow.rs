@@ -16,7 +16,7 @@ use crate::shape::{NONE, Shape, TRIMMED};
 use crate::tag::{self, Tag, Tagged};
 use alloc::vec::Vec;
 
-/// What the last committed delta page says about the data streams.
+/// State of the data streams by the last committed delta page.
 pub(crate) struct Frontier<W> {
     /// The newest data page that delta pages cover.
     pub(crate) number: W,
@@ -41,7 +41,7 @@ pub(crate) struct Head<P: Platform> {
     pub(crate) found: Option<Tagged<P>>,
     /// Nothing was programmed here.
     pub(crate) erased: bool,
-    /// What was is not whole.
+    /// Claim of a page that is not whole.
     pub(crate) damaged: Option<Claim<P::W>>,
 }
 
@@ -51,12 +51,12 @@ impl<P: Platform> Head<P> {
     }
 }
 
-/// Where the next delta page may be: blocks and pages.
+/// Possible places of the next delta page: blocks and pages.
 pub(crate) type DeltaPlaces<W> = [(W, W); 3];
 
-/// How far the delta log has been followed.
+/// Position up to which the delta log has been followed.
 pub(crate) struct DeltaLog<P: Platform> {
-    /// Where the next page may be.
+    /// Possible places of the next page.
     pub(crate) places: DeltaPlaces<P::W>,
     /// The blocks that the last page announces.
     pub(crate) next: [P::W; 2],
@@ -107,8 +107,8 @@ impl<P: Platform, Y> Ftl<P, Y> {
         })
     }
 
-    /// Takes in the delta page of the next number; says whether there was one. What the pages of a
-    /// run say is applied with the last of them, which commits it.
+    /// Takes in the delta page of the next number; says whether there was one. The pages of a run
+    /// are applied with the last of them, which commits it.
     pub(crate) fn follow_delta(
         &mut self,
         log: &mut DeltaLog<P>,

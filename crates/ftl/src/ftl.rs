@@ -64,7 +64,7 @@ pub struct Faults {
 }
 }
 
-/// How a disk is made.
+/// Options for making a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Sectors of the disk.
@@ -78,7 +78,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// From one flush to the next, and from one checkpoint to the next.
+    /// Intervals from one flush to the next, and from one checkpoint to the next.
     #[must_use]
     pub fn intervals(&self) -> Intervals {
         Intervals {
@@ -88,7 +88,7 @@ impl Options {
     }
 }
 
-/// What was done since the disk was mounted.
+/// Counts since the disk was mounted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Sectors that the host wrote.
@@ -99,7 +99,7 @@ pub struct Stats {
     pub flushes: u64,
     /// Data pages programmed, trims included.
     pub data_pages: u64,
-    /// Those of them that record trims.
+    /// Data pages among them that record trims.
     pub trim_pages: u64,
     /// Lists of sectors at the end of data blocks.
     pub summary_pages: u64,
@@ -158,7 +158,7 @@ impl<P: Platform> Stream<P> {
 pub(crate) struct Buffer<P: Platform> {
     pub(crate) page: Option<P::P>,
     pub(crate) sectors: Vec<P::W>,
-    /// Where they were, for sectors that are moved.
+    /// Former places of sectors that are moved.
     pub(crate) places: Vec<P::W>,
 }
 
@@ -193,7 +193,7 @@ pub(crate) struct Checkpoint<P: Platform> {
     pub(crate) phase: Phase,
     /// Counts checkpoints; the age of delta and map blocks.
     pub(crate) cycle: P::W,
-    /// Where replay begins for the checkpoint under way.
+    /// Start of replay for the checkpoint under way.
     pub(crate) from: DeltaPosition<P::W>,
     /// Delta page where replay begins for the durable root.
     pub(crate) durable_from: P::W,
@@ -262,9 +262,9 @@ pub struct Ftl<P: Platform, Y> {
     pub(crate) incarnation: P::W,
 
     pub(crate) map: P::T,
-    /// Which map pages are in memory.
+    /// Set of the map pages in memory.
     pub(crate) loaded: P::T,
-    /// Where they are in flash.
+    /// Places of the map pages in flash.
     pub(crate) directory: P::T,
     pub(crate) blocks: Blocks<P>,
     pub(crate) streams: [Stream<P>; 4],
@@ -356,7 +356,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         }
     }
 
-    /// What the disk can hold.
+    /// Limits of the disk.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -366,7 +366,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         &self.shape
     }
 
-    /// What was done so far.
+    /// Counts so far.
     pub fn stats(&self) -> Stats {
         self.stats
     }
@@ -448,7 +448,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
     }
 }
 
-/// What is left of a number, or nothing.
+/// Difference of two numbers, at least 0.
 pub(crate) fn rest<W: Word>(have: W, claim: W) -> W {
     if have > claim { have - claim } else { W::of(0) }
 }

@@ -1,4 +1,4 @@
-//! How large an epoch and a disk can be: the bounds of SCFTL §3.4, from the real
+//! Maximum sizes of an epoch and a disk: the bounds of SCFTL §3.4, from the real
 //! geometry. They are computed and enforced when a disk is made.
 //!
 //! With `S` sectors in a block, an epoch of `W` writes (and the rounding of a flush), and victims
@@ -51,7 +51,7 @@ impl Widths {
     }
 }
 
-/// How much there is from one flush to the next, and from one checkpoint to the next.
+/// Intervals between flushes, and between checkpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Intervals {
     /// Writes and trims of an epoch (`W`).
@@ -111,11 +111,11 @@ pub enum TooSmall {
     /// The geometry itself is not supported.
     #[error("unsupported flash geometry: {what} is {value}, but must be {must}")]
     Geometry {
-        /// Which number.
+        /// Name of the number.
         what: &'static str,
         /// Its value.
         value: u64,
-        /// What it must be.
+        /// Permitted values.
         must: &'static str,
     },
     /// Checkpoints would never end.
@@ -126,7 +126,7 @@ pub enum TooSmall {
         /// The least number that works.
         least: u64,
     },
-    /// The constraints of section 3.4 cannot be met.
+    /// The constraints of SCFTL §3.4 cannot be met.
     #[error(
         "a disk of {sectors} sectors with epochs of {epoch} writes{} does not fit a flash memory of \
          {capacity} sectors: make it smaller; at most {fits} sectors fit",
@@ -295,9 +295,9 @@ impl Number for u128 {
     }
 }
 
-/// The constraints themselves, of bounds that were found in whatever way: others are not taken.
+/// The constraints themselves, for any proposed bounds: others are refused.
 pub(crate) struct Constraints<N> {
-    /// `W`, rounded up, and what was added.
+    /// `W`, rounded up, and the additions.
     pub(crate) writes: N,
     pub(crate) added: N,
     /// `L`, `S`, `N`, `K`, `U`.

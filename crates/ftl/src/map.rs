@@ -8,7 +8,7 @@ use crate::shape::NONE;
 use crate::tag::{self, Tag};
 
 impl<P: Platform, Y> Ftl<P, Y> {
-    /// Where a sector of the disk is, or none.
+    /// Place of a sector of the disk, or none.
     #[inline]
     pub(crate) fn lookup(&mut self, sector: P::W) -> Result<P::W, P::Error> {
         let index = sector >> self.shape.entry_bits();

@@ -33,7 +33,7 @@ use crate::platform::{Page, Platform, Queue, Table, Word};
 use crate::tag::{self, Tag, Tagged};
 use alloc::vec::Vec;
 
-/// What lies at a page.
+/// Content of a page.
 pub(crate) enum Lies<P: Platform> {
     /// Nothing since the last erase.
     Erased,
@@ -43,7 +43,7 @@ pub(crate) enum Lies<P: Platform> {
 }
 
 /// The claim of a page that is not whole. Garbage claims nothing; a page in which one bit rotted, or that cannot be
-/// read at all, claims what it would if it were whole.
+/// read at all, has the claim of the whole page.
 #[derive(Clone, Copy)]
 pub(crate) enum Claim<W> {
     Unreadable,
@@ -52,7 +52,7 @@ pub(crate) enum Claim<W> {
 }
 
 impl<W: Word> Claim<W> {
-    /// Whether the page may be this: what its first word says, or its number.
+    /// Whether the page may be this, by its first word or its number.
     fn may_be(&self, kind: impl Fn(&Tag<W>) -> bool, number: impl Fn(W) -> bool) -> bool {
         match self {
             Claim::Unreadable => true,
@@ -72,10 +72,10 @@ pub(crate) struct Suspect<W> {
 /// Data pages of an epoch have numbers that are no farther from its commit than this.
 const NEAR: u64 = 1 << 32;
 
-/// What the mount came to, and where it found nothing more.
+/// Result of the mount, and the places where it found nothing more.
 pub(crate) struct Ends<P: Platform> {
     pub(crate) frontier: Frontier<P::W>,
-    /// Where the next delta page may be.
+    /// Possible places of the next delta page.
     pub(crate) deltas: DeltaPlaces<P::W>,
     pub(crate) heads: Vec<Head<P>>,
     /// A damaged page that may have been a newer root.
@@ -89,7 +89,7 @@ struct Walk<P: Platform> {
 }
 
 impl<P: Platform> Walk<P> {
-    /// This block from this page on, unless it was noted before.
+    /// Notes this block from this page on, unless it was noted before.
     fn note(&mut self, count: u64, block: P::W, page: P::W) {
         let n = P::W::of;
         if block < n(count) && self.seen.get(block) == n(0) {

@@ -17,8 +17,8 @@ impl Bytes {
         Bytes(vec![0; bytes].into())
     }
 
-    /// What the last word should be, and what it is. The page's number is added, so that of two places
-    /// at most one has it right.
+    /// Expected and actual last word. The page's number is added, so that of two places at most one
+    /// has it right.
     fn checksum(&self, volume: u64, at: u64) -> (u64, u64) {
         let (body, last) = self.0.split_at(self.0.len() - 8);
         let mut word = [0; 8];

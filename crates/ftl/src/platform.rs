@@ -3,12 +3,11 @@
 //! ([`Numbers`](crate::Numbers) and [`Entries`](crate::Entries)), a verifier on a solver's terms.
 //!
 //! The rules that keep this possible: numbers are [`Word`]s with ordinary operators, and none may
-//! overflow; comparing decides a branch; whatever has a length that depends on the medium or on
-//! the number of operations lies in a [`Table`] or a [`Queue`], and is walked with
-//! [`Platform::each`] and [`Platform::find`], which are where loop invariants go. Only the
-//! sectors of a page and the open blocks of a stream, whose numbers are fixed when the layer is
-//! made, are walked with plain loops. Larger operations are made of parts ([`Platform::part`]), of which
-//! each is verified by itself.
+//! overflow; comparing decides a branch; everything whose length depends on the medium or on the number
+//! of operations lies in a [`Table`] or a [`Queue`], and is walked with [`Platform::each`] and
+//! [`Platform::find`], where loop invariants go. Only the sectors of a page and the open blocks of a
+//! stream, whose numbers are fixed when the layer is made, are walked with plain loops. Larger
+//! operations are made of parts ([`Platform::part`]), of which each is verified by itself.
 
 use crate::error::Result as Done;
 use crate::ftl::Ftl;
@@ -41,9 +40,9 @@ pub trait Table<W> {
 
 /// A growing list of numbers.
 pub trait Queue<W>: Default {
-    /// How many there are.
+    /// Number of entries.
     fn length(&self) -> W;
-    /// One of them, which is there.
+    /// An entry that exists.
     fn get(&self, at: W) -> W;
     /// Changes it.
     fn set(&mut self, at: W, value: W);
@@ -55,7 +54,7 @@ pub trait Queue<W>: Default {
     fn sort(&mut self);
 }
 
-/// How far an erase is.
+/// Progress of an erase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Erase {
     /// Not done yet.
@@ -85,7 +84,7 @@ pub trait Platform: Sized {
     type Q: Queue<Self::W>;
     /// The bytes of a sector.
     type Sector: ?Sized;
-    /// What goes wrong below.
+    /// Error of the platform.
     type Error;
 
     /// A page of zeros.
@@ -128,7 +127,7 @@ pub trait Platform: Sized {
     /// # Errors
     /// The platform's.
     fn erase(&mut self, block: Self::W) -> Result<(), Self::Error>;
-    /// How far that is, after waiting for it if asked to.
+    /// Progress of the erase, after waiting for it if asked to.
     ///
     /// # Errors
     /// The platform's.

@@ -8,12 +8,12 @@ use crate::blocks::{BlockUse, Blocks};
 use crate::limits::Limits;
 use crate::platform::Platform;
 
-/// What a block is opened for.
+/// Purpose of a block when it is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// What the host writes: likely to change soon.
+    /// Writes of the host: likely to change soon.
     Host,
-    /// What the collector moved: likely to stay.
+    /// Sectors moved by the collector: likely to stay.
     Moved,
     /// Delta pages.
     Delta,
@@ -101,11 +101,11 @@ pub struct Tuned {
 
 /// Erases after which wear is looked at.
 const LEVEL_EVERY: u64 = 16;
-/// How far a block must lag behind the most worn one.
+/// Minimum lag of a block behind the most worn one.
 const LEVEL_LAG: u64 = 12;
 
 impl Tuned {
-    /// For a memory of this many dies.
+    /// The policy for a memory of this many dies.
     #[must_use]
     pub fn new(dies: u64) -> Tuned {
         Tuned {

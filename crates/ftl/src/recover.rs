@@ -41,7 +41,7 @@ use alloc::vec::Vec;
 const FIRST_STOCK: u64 = 8;
 
 impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
-    /// Makes a new, empty disk; whatever the memory holds is lost.
+    /// Makes a new, empty disk; the content of the memory is lost.
     ///
     /// # Errors
     /// [`FtlError::TooSmall`] before anything is changed; [`FtlError::WornOut`] if too many
@@ -264,7 +264,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         })
     }
 
-    /// Where the directory says that a map page is.
+    /// Takes in the place of a map page, as the directory has it.
     pub(crate) fn read_place(&mut self, index: P::W, at: P::W) -> Result<(), P::Error> {
         let n = P::W::of;
         self.directory.set(index, at);
@@ -290,7 +290,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         })
     }
 
-    /// What page `at` of the block table says of a block.
+    /// Takes in the entry of a block, from page `at` of the block table.
     pub(crate) fn read_entry(
         &mut self,
         block: P::W,
@@ -317,7 +317,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.blocks.set(block, BlockUse::Map);
     }
 
-    /// What each block is used for, from what recovery has found.
+    /// Determines the use of each block from the results of recovery.
     fn classify(&mut self) -> Result<(), P::Error> {
         P::each("blocks", self.blocks.count, |block| {
             self.classify_one(block)

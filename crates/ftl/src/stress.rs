@@ -17,7 +17,7 @@ const SPOILED_ONE_IN: u64 = 8;
 /// Bits that rot after a power cut, each in a copy of its own.
 const ROTS: u64 = 2;
 
-/// What a run does.
+/// Plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Its name, for reports.
@@ -147,7 +147,7 @@ pub fn plans() -> [Plan; 5] {
     ]
 }
 
-/// What a run did.
+/// Result of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Writes.
@@ -168,7 +168,7 @@ pub struct Report {
     pub compared: u64,
     /// Disks made: one that wears out is followed by another.
     pub disks: u64,
-    /// What the layer did, over all mounts.
+    /// Sectors that the layer moved, over all mounts.
     pub moved: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
@@ -215,7 +215,7 @@ pub struct Broken {
     pub seed: u64,
     /// Number of the operation.
     pub operation: u64,
-    /// What happened.
+    /// Description.
     pub what: String,
 }
 
@@ -321,7 +321,7 @@ impl<'a> Run<'a> {
         Ftl::mount_with(platform, shape, Tuned::new(shape.dies), self.faults)
     }
 
-    /// One operation, and what it leads to.
+    /// One operation, and its effects.
     fn step(&mut self, mut disk: Disk) -> Result<Disk, String> {
         if self.rng.below(self.plan.cut_one_in) == 0 {
             let operations = match self.rng.below(3) {

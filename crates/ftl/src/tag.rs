@@ -27,11 +27,11 @@ pub(crate) const SUMMARY: u64 = 3;
 pub(crate) const DELTA: u64 = 4;
 /// A page of the map.
 pub(crate) const MAP: u64 = 5;
-/// Where map pages are.
+/// Places of map pages.
 pub(crate) const DIRECTORY: u64 = 6;
 /// Counts of the blocks.
 pub(crate) const TABLE: u64 = 7;
-/// Where everything begins.
+/// The root: start of all other structures.
 pub(crate) const ROOT: u64 = 8;
 
 /// The page ends a flush, or a run of delta pages.

@@ -284,8 +284,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok((at + left, length))
     }
 
-    /// Looks at one trimmed sector; `length` of those just before it are unmapped and in no range yet. How many
-    /// are then.
+    /// Looks at one trimmed sector; `length` of those just before it are unmapped and in no range yet. Returns
+    /// their number afterwards.
     pub(crate) fn trimmed_one(
         &mut self,
         sector: P::W,

@@ -1,5 +1,5 @@
 //! The disk as a block device: its contract over memory and over an image file, its bounds, and
-//! what it says when something goes wrong.
+//! its errors.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::PathBuf;
@@ -255,7 +255,7 @@ fn corner_47_a_request_that_the_epoch_has_no_room_for_is_refused_whole() {
     for i in 0..EPOCH - 2 {
         assert_eq!(get(&disk, i), 2, "a refused request was done in part");
     }
-    // Nothing was flushed behind the client's back ...
+    // Nothing was flushed without the client's knowledge ...
     disk.rollback().unwrap();
     for i in 0..EPOCH - 2 {
         assert_eq!(get(&disk, i), 1);
@@ -327,7 +327,7 @@ fn a_disk_whose_epochs_may_end_on_their_own_keeps_writes_in_their_order() {
     );
 }
 
-/// What a client sees of the contract through the trait, whatever the sectors are.
+/// A client's view of the contract through the trait, for any sector size.
 #[test]
 fn the_contract_is_asked_for_and_relied_on_through_the_trait() {
     for sector_bytes in [512, 4096] {
@@ -353,7 +353,7 @@ fn the_contract_is_asked_for_and_relied_on_through_the_trait() {
     assert!(device.snapshot().is_none());
 }
 
-/// A look at an image that another process writes: what it last stored, and nothing changed.
+/// A look at an image that another process writes: its last stored state, and nothing changed.
 #[test]
 fn an_image_in_use_can_be_peeked_at() {
     let (_dir, path) = image();
@@ -536,7 +536,7 @@ fn threads_share_a_disk() {
 }
 
 #[test]
-fn what_is_no_disk_is_refused_by_name() {
+fn an_image_that_is_no_disk_is_refused_by_name() {
     let (dir, path) = image();
     let open = |path: &std::path::Path| Disk::open(path, AT_ONCE).unwrap_err();
     let missing = open(&path);
@@ -569,7 +569,7 @@ fn what_is_no_disk_is_refused_by_name() {
         matches!(short, DiskError::Image(ImageError::NotAnImage { .. })),
         "{short}"
     );
-    // Sectors that make no blocks, and a disk that does not fit: no file is left behind.
+    // Sectors that make no blocks, and a disk that does not fit: no file is left.
     let odd = Geometry {
         sector_bytes: 3000,
         ..geometry(4096)
@@ -627,7 +627,7 @@ fn a_geometry_is_found_for_a_disk_and_not_a_block_too_large() {
 
 /// A clean shutdown spares the next mount the delta log, and commits nothing by that.
 #[test]
-fn a_graceful_end_checkpoints_what_was_flushed_and_nothing_else() {
+fn a_graceful_end_checkpoints_flushed_writes_and_nothing_else() {
     let checkpoints = |disk: &Disk<MemoryStore>| disk.stats().unwrap().checkpoints;
     let disk = disk(AT_ONCE);
     let made = checkpoints(&disk);

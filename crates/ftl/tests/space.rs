@@ -1,4 +1,4 @@
-//! Free space: the core's promises, whatever a policy proposes.
+//! Free space: the core's promises, with any policy.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rng};
@@ -75,7 +75,7 @@ fn read(disk: &mut Disk, sector: u64) -> u64 {
     u64::from_le_bytes(data[..8].try_into().unwrap())
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Default, Debug)]
 struct Report {
     crashes: u64,
@@ -84,7 +84,7 @@ struct Report {
     again: u64,
 }
 
-/// Epochs of random writes, a cut in every other one. Whatever the policy: the epoch after a flush or a mount is
+/// Epochs of random writes, a cut in every other one. With any policy, the epoch after a flush or a mount is
 /// whole, and a crash returns to the last flush.
 fn cut_epochs(
     geometry: Geometry,

@@ -24,8 +24,8 @@ pub const XATTR_SYNC_STORE: &str = "system.steadfast.sync-store";
 /// everything durable first, 1 in the log, 2 nothing more.
 pub const IOCTL_SHUTDOWN: u32 = 0x8004_587d;
 
-/// Setting this attribute shuts down; its value is `everything`, `log` or `nothing`:
-/// what is made durable first.
+/// Setting this attribute shuts down; its value is `everything`, `log` or `nothing`: the
+/// part that is made durable first.
 pub const XATTR_SHUTDOWN: &str = "system.steadfast.shutdown";
 
 /// `FITRIM`, as fstrim(8) asks for it: a pointer to three 64-bit numbers, the first byte, how many, and the shortest run;
@@ -75,7 +75,7 @@ pub fn sync_store(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What `FITRIM` asks for: a range of bytes, and the shortest run.
+/// Arguments of a `FITRIM` request: a range of bytes, and the shortest run.
 pub(crate) fn trim_of(argument: &[u8]) -> Option<(Range<u64>, u64)> {
     let (numbers, rest) = argument.as_chunks::<8>();
     let &[start, len, min] = numbers else {
@@ -210,7 +210,7 @@ pub(crate) fn freeze_of(value: &[u8]) -> Option<u64> {
         .then_some(seconds)
 }
 
-/// How the volume mounted at (or above) `path` is.
+/// Health of the volume mounted at (or above) `path`.
 ///
 /// # Errors
 /// As for [`sync`]; ENOTCONN if its server is gone.

@@ -1,9 +1,9 @@
 //! The one translation between the file system's words and the protocol's:
 //! attributes, times, kinds, node numbers, modes and error numbers.
 //!
-//! Invariants: no conversion panics, whatever number comes in; a file system's
-//! "not implemented" never reaches the kernel as ENOSYS, because the kernel takes
-//! that as "never ask again" and would let every later fsync succeed unasked.
+//! Invariants: no conversion panics, for any number; a file system's "not implemented"
+//! never reaches the kernel as ENOSYS, because the kernel takes that as "never ask again"
+//! and would let every later fsync succeed unasked.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

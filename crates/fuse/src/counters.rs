@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! requests {
     ($($name:ident = $text:literal;)*) => {
-        /// What the kernel asks for.
+        /// Kind of a request of the kernel.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum RequestKind { $($name,)* }
 
@@ -64,7 +64,7 @@ requests! {
 }
 
 impl RequestKind {
-    /// It changes content, names or attributes.
+    /// Whether the request changes content, names or attributes.
     pub(crate) fn changes(self) -> bool {
         use RequestKind::{
             Create, Fallocate, Ioctl, Link, Mkdir, Mknod, Open, Removexattr, Rename, Rmdir,

@@ -43,11 +43,11 @@ const EXCLUSIVE: i32 = 0o200;
 const NO_ACCESS_TIME: i32 = 0o1_000_000;
 /// `O_DSYNC`.
 const SYNC_DATA: i32 = 0o10000;
-/// What `O_SYNC` has beyond `O_DSYNC`.
+/// Bits that `O_SYNC` has beyond `O_DSYNC`.
 const SYNC_ALL: i32 = 0o4000000;
 
 thread_local! {
-    /// Where a protocol thread reads file content to, before it replies.
+    /// Buffer for file content that a protocol thread reads before it replies.
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -55,7 +55,7 @@ thread_local! {
 const READ: u8 = 4;
 const WRITE: u8 = 2;
 
-/// What has to be permitted for a file to be opened so.
+/// Permissions that a file needs to be opened so.
 fn access_of(flags: OpenFlags) -> u8 {
     let by_mode = match flags.acc_mode() {
         OpenAccMode::O_RDONLY => READ,
@@ -80,7 +80,7 @@ impl Server {
             .call("access", |fs| fs.access(&caller, ino, mask))
     }
 
-    /// Opens a file; returns what the kernel may keep in its caches.
+    /// Opens a file; returns flags for the kernel's caches.
     pub(crate) fn opened(
         &self,
         request: &Requester,
@@ -113,7 +113,7 @@ impl Server {
         Ok(self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))
     }
 
-    /// Opens a directory; returns what the kernel may keep in its caches.
+    /// Opens a directory; returns flags for the kernel's caches.
     pub(crate) fn opened_directory(
         &self,
         request: &Requester,
@@ -156,7 +156,7 @@ impl Server {
                 Ok((attr, DIRECT, how))
             }
             Ok(attr) => Ok((attr, CACHED, self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))),
-            // The kernel believed that the name was free: it is to look again.
+            // The kernel assumed that the name was free: it is to look again.
             Err(errno) if errno.code() == Errno::EEXIST.code() && flags.0 & EXCLUSIVE == 0 => {
                 Err(Errno::ESTALE)
             }

@@ -26,7 +26,7 @@ const XFLAGS: [(InodeFlags, u32); 4] = [
 /// The inode has extended attributes: shown by others, and nothing to set.
 const HAS_XATTRS: u32 = 0x8000_0000;
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Command {
     /// The flags as one number.

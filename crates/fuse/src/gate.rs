@@ -14,7 +14,7 @@ const OPEN: u8 = 0;
 const CLOSED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// Why a request was turned away at the gate.
+/// Reason why a request was refused at the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shut {
     /// The server has stopped serving.
@@ -28,7 +28,7 @@ pub(crate) enum Shut {
 pub(crate) struct Gate {
     state: AtomicU8,
     inside: RwLock<()>,
-    /// What the first panic said.
+    /// Message of the first panic.
     panic: Mutex<Option<String>>,
 }
 
@@ -61,7 +61,7 @@ impl Gate {
             .compare_exchange(OPEN, CLOSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// What the first panic said, if there was one.
+    /// Message of the first panic, if there was one.
     pub(crate) fn failure(&self) -> Option<String> {
         self.message().clone()
     }

@@ -1,21 +1,21 @@
 //! Reads the memory that the argument of a caller's ioctl(2) points to.
 //!
 //! `FS_IOC_SHUTDOWN` is defined as a command that *reads* a number, though it takes one: the kernel
-//! passes on no byte of it to a server in user space. But the caller waits in its
-//! system call until it is answered, so its registers and its memory tell, to a server
-//! that may look at them (root may).
+//! passes on no byte of it to a server in user space. But the caller waits in its system call until
+//! it is answered, so a server that may look at its registers and its memory (root may) finds the
+//! number there.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// How often the caller is looked at before it has come to rest.
+/// Maximum number of looks at the caller before it has come to rest.
 const LOOKS_MAX: usize = 200;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The 32-bit number behind the argument of the ioctl `command` that `thread` waits in.
+/// The 32-bit number that the argument of the ioctl `command` points to; `thread` waits in that call.
 pub(crate) fn number(thread: u32, command: u32) -> io::Result<u32> {
     let refuse = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
     if thread == 0 {
@@ -49,7 +49,7 @@ mod tests {
     use super::argument;
 
     #[test]
-    fn the_third_argument_is_found_behind_the_command() {
+    fn the_third_argument_is_found_after_the_command() {
         let call = "16 0x3 0x8004587d 0x7ffc12345678 0x0 0x1 0x0 0x7ffc0 0x7f000\n";
         assert_eq!(argument(call, 0x8004_587d), Some(0x7ffc_1234_5678));
         let signed = "16 0x3 0xffffffff8004587d 0x10 0x0 0x1 0x0 0x7ffc0 0x7f000\n";

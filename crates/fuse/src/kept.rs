@@ -17,7 +17,7 @@ use crate::control::XATTR_WRITE_BACK;
 
 /// Longest wait for a moment without requests.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// From one look to the next.
+/// Pause from one look to the next.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// The outcome for the kernel's cached pages.

@@ -72,7 +72,7 @@ impl Server {
                 });
                 true
             });
-            // What the reply holds already carries references: it is sent, and the
+            // The entries in the reply already carry references: it is sent, and the
             // error comes with the next request.
             match listed {
                 Err(error) if cookie == start => return Err(error),

@@ -1,8 +1,8 @@
 //! Making and undoing the mount itself: `mount(2)` for root, `fusermount3` for others.
 //!
 //! The protocol crate could mount, too, but it unmounts *by path* once more when its
-//! session ends, which would hit whatever lies below or has been mounted since. Here a
-//! mount is only undone while the kernel lists it at its path.
+//! session ends, which would hit a mount below or a later one. Here a mount is only
+//! undone while the kernel lists it at its path.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use crate::mountinfo::{self, FS_TYPE};
 use crate::options::MountOptions;
 
-/// Why a mount could not be made.
+/// Error of a mount.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The mount point cannot be used.
@@ -74,7 +74,7 @@ pub enum MountError {
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// In the words of the program that refused.
+        /// Reason, in the words of the program that refused.
         reason: String,
     },
     /// Requests were to come over io_uring, and cannot.
@@ -275,7 +275,7 @@ fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no descriptor came"))
 }
 
-/// How to unmount.
+/// Mode of an unmount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unmount {
     /// Only if no process uses the mount.

@@ -18,7 +18,7 @@ pub struct MountEntry {
     pub id: u64,
     /// Device number, `major:minor`.
     pub device: String,
-    /// Where it is mounted.
+    /// Mount point.
     pub mount_point: PathBuf,
     /// File system type, with subtype.
     pub fs_type: String,

@@ -105,7 +105,7 @@ impl Nodes {
         self.shard(ino).get(&ino).map(|held| held.parent)
     }
 
-    /// It was moved to another directory.
+    /// Notes that the inode was moved to another directory.
     pub(crate) fn set_parent(&self, ino: Ino, parent: Ino) {
         if let Some(held) = self.shard(ino).get_mut(&ino) {
             held.parent = parent;
@@ -117,7 +117,7 @@ impl Nodes {
         self.shard(ino).get(&ino).map(|held| held.last)
     }
 
-    /// This stream changes it.
+    /// Notes that this stream changes the inode.
     pub(crate) fn set_last_stream(&self, ino: Ino, stream: Stream) {
         if let Some(held) = self.shard(ino).get_mut(&ino) {
             held.last = stream;

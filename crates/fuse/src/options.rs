@@ -10,14 +10,14 @@ pub type LogHook = Arc<dyn Fn(&str) + Send + Sync>;
 /// Most threads that serve requests.
 pub const THREADS_MAX: usize = 64;
 
-/// How long the kernel may trust names and attributes: for as long as it likes, since
+/// Time for which the kernel may trust names and attributes: no limit in practice, since
 /// every change comes through it.
 const TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// How to mount. [`MountOptions::new`] gives the defaults.
+/// Options of a mount. [`MountOptions::new`] gives the defaults.
 #[derive(Clone)]
 pub struct MountOptions {
-    /// What `mount` and `df` show as the source: the image's path.
+    /// Source that `mount` and `df` show: the image's path.
     pub source: PathBuf,
     /// The kernel refuses every change.
     pub read_only: bool,
@@ -41,7 +41,7 @@ pub struct MountOptions {
     /// `allow_other`, with which the kernel checks anyway: to check, it asks for the attributes of a directory
     /// after each change of it.
     pub acl: Option<bool>,
-    /// Not those of directories.
+    /// Access times of directories are not kept.
     pub no_dir_atime: bool,
     /// Every change of content and attributes is durable before its reply.
     pub sync: bool,
@@ -53,7 +53,7 @@ pub struct MountOptions {
     /// kernel does not pass on that set-id bits are to go where the server is said to clear them. So the kernel does it, which
     /// costs a request for `security.capability` before each write.
     pub upper_layer: bool,
-    /// May cover another mount.
+    /// Whether it may cover another mount.
     pub over: bool,
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
     /// for the medium, less one.
@@ -64,9 +64,9 @@ pub struct MountOptions {
     /// While requests of a lone client follow one another closely, idle processors are kept from halting, at the lowest
     /// priority: it takes longer to wake one up than to serve a request.
     pub poll: bool,
-    /// How long the kernel may trust a name. Zero if there is another front end.
+    /// Time for which the kernel may trust a name. Zero if there is another front end.
     pub entry_timeout: Duration,
-    /// How long the kernel may trust attributes. Zero if there is another front end.
+    /// Time for which the kernel may trust attributes. Zero if there is another front end.
     pub attr_timeout: Duration,
     /// The variable `STEADFAST_STREAM` of a process names its stream, unless one was set here: the first change of
     /// each process costs a look at it.

@@ -10,14 +10,14 @@ use std::path::Path;
 
 use steadfast_vfs::{ScrubCursor, ScrubFinding, ScrubPiece};
 
-/// What names begin with.
+/// Prefix of names.
 pub(crate) const PREFIX: &str = "system.steadfast.scrub.";
 /// Most bytes of a value.
 const VALUE_BYTES_MAX: usize = 64 << 10;
-/// Most bytes of what is wrong with a block.
+/// Maximum length of a fault's description.
 const WHAT_BYTES_MAX: usize = 400;
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ScrubRequest {
     pub(crate) from: ScrubCursor,

@@ -58,7 +58,7 @@ pub(crate) struct Server {
     pub(crate) readers: Arc<Readers>,
     pub(crate) counters: Counters,
     pub(crate) trace: Option<Trace>,
-    /// When a freeze that was asked for ends at the latest.
+    /// Latest end of a requested freeze.
     pub(crate) frozen_until: Mutex<Option<Instant>>,
 }
 

@@ -29,7 +29,7 @@ use crate::server::{Front, Server};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
 
-/// How a session came to its end.
+/// End of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Every request has been answered and the kernel has let go.
@@ -37,8 +37,8 @@ pub enum Ended {
     /// The mount is out of the tree, but programs still hold files of it; they get
     /// errors from now on.
     Abandoned,
-    /// A request panicked; everything after it was refused. What the file system holds
-    /// in memory is not to be trusted: do not commit it, let recovery decide.
+    /// A request panicked; everything after it was refused. The file system's state in
+    /// memory cannot be trusted: do not commit it, let recovery decide.
     Failed(String),
     /// The conversation with the kernel broke.
     Broken(String),
@@ -97,7 +97,7 @@ impl Drop for Announce {
     }
 }
 
-/// What is called at the end of a session.
+/// Callback at the end of a session.
 type EndCallback = Box<dyn FnOnce(&Ended) + Send>;
 
 /// A served mount.
@@ -284,13 +284,13 @@ fn insist(options: &MountOptions, why_not: &mut Option<io::Error>) -> Result<(),
 }
 
 impl Session {
-    /// Where it is mounted: absolute, free of symbolic links.
+    /// Mount point: absolute, free of symbolic links.
     #[must_use]
     pub fn mount_point(&self) -> &Path {
         &self.mounted.path
     }
 
-    /// Why requests come through `/dev/fuse`, if they were to come over io_uring where it can be had.
+    /// Reason why requests come through `/dev/fuse`, if they should come over io_uring where it is available.
     #[must_use]
     pub fn why_not_io_uring(&self) -> Option<&str> {
         self.through_device.as_deref()

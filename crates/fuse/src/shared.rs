@@ -13,7 +13,7 @@ use crate::gate::Gate;
 use crate::nodes::Nodes;
 use crate::options::LogHook;
 
-/// What the session shares with the protocol threads.
+/// State that the session shares with the protocol threads.
 pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) gate: Gate,
@@ -65,7 +65,7 @@ impl Shared {
     }
 }
 
-/// How the server answers, decided once at mount, the latest in the handshake.
+/// The server's policy, decided once at mount, at the latest in the handshake.
 pub(crate) struct Policy {
     pub(crate) entry_timeout: Duration,
     pub(crate) attr_timeout: Duration,
@@ -82,7 +82,7 @@ pub(crate) struct Policy {
     pub(crate) io_uring: AtomicBool,
     /// Reads are noted, and so the kernel must not answer them by itself.
     pub(crate) relatime: bool,
-    /// Not those of directories.
+    /// Access times of directories are not kept.
     pub(crate) no_dir_atime: bool,
     /// Every change of content and attributes is durable before its reply. The kernel sees to that itself
     /// after a write through its page cache.
@@ -98,8 +98,8 @@ impl Policy {
         self.stateless_open.load(Ordering::Relaxed)
     }
 
-    /// How long the kernel may trust these attributes. It does not learn from a write's reply that set-id bits
-    /// were cleared, and would go on executing with them: where there are any, it asks before each use.
+    /// Time for which the kernel may trust these attributes. A write's reply does not tell it that set-id bits
+    /// were cleared, and it would go on executing with them: where there are any, it asks before each use.
     /// Directories keep theirs.
     pub(crate) fn attr_timeout(&self, attr: &FileAttr) -> Duration {
         const SET_ID: u16 = 0o6000;
@@ -131,7 +131,7 @@ impl Policy {
         self.write_back.load(Ordering::Relaxed)
     }
 
-    /// What the kernel may keep in its caches when a file is opened.
+    /// Flags of a file's open reply: caches that the kernel may keep.
     pub(crate) fn keep(&self, cached: FopenFlags) -> FopenFlags {
         match self.relatime {
             true => FopenFlags::empty(),

@@ -1,5 +1,5 @@
-//! A line for each request, as it arrives: when (seconds since the mount), what, on which node,
-//! which name, for which thread.
+//! A line for each request, as it arrives: time (seconds since the mount), kind, node, name,
+//! and thread.
 //!
 //! Requests that the protocol crate answers by itself are not among them: the handshake, and
 //! operations that this server does not offer, which the kernel requests once.

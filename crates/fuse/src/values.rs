@@ -27,14 +27,14 @@ pub(crate) const NOTHING: FileAttr = FileAttr {
     flags: 0,
 };
 
-/// The mode that a new inode is asked for with, and what the caller's umask takes from it.
+/// The requested mode of a new inode, and the bits that the caller's umask takes from it.
 #[derive(Clone, Copy)]
 pub(crate) struct NewMode {
     pub(crate) mode: u32,
     pub(crate) umask: u32,
 }
 
-/// What a SETATTR request changes.
+/// Changes of a SETATTR request.
 pub(crate) struct Changes {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,

@@ -50,7 +50,7 @@ fn names(path: &Path) -> String {
     String::from_utf8_lossy(&names[..len]).into_owned()
 }
 
-/// What a user without capabilities may do with a file: read it, write to it.
+/// Access of a user without capabilities to a file: read, write.
 fn may(uid: u32, path: &Path) -> (bool, bool) {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -86,7 +86,7 @@ fn mounted(change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
 }
 
 #[test]
-fn the_kernel_goes_by_the_list_as_it_is_now() {
+fn the_kernel_uses_the_current_list() {
     let Some(m) = mounted(|_| {}) else { return };
     let f = m.join("f");
     fs::write(&f, b"secret").unwrap();

@@ -39,7 +39,7 @@ fn code(errno: Errno) -> Option<i32> {
 }
 
 #[test]
-fn what_is_written_is_read_through_every_kind_of_open() {
+fn written_bytes_are_read_through_every_kind_of_open() {
     let m = mounted!();
     let path = m.join("file");
     let mut file = OpenOptions::new()
@@ -651,7 +651,7 @@ fn a_buffered_read_during_a_direct_write_leaves_no_stale_page() {
 /// when the file grows. The kernel keeps the page while the size changes and writes it back afterwards, with the new size:
 /// the server sees a write like any other. Should a kernel zero the rest of the page, it passes, too.
 #[test]
-fn stores_behind_the_end_come_to_the_server_after_the_size() {
+fn stores_past_the_end_come_to_the_server_after_the_size() {
     let m = mounted!();
     let script = "import ctypes,os,sys\n\
         libc=ctypes.CDLL(None,use_errno=True)\n\

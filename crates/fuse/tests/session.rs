@@ -182,7 +182,7 @@ fn a_busy_mount_is_taken_out_of_the_tree_and_stops_after_its_grace() {
 }
 
 #[test]
-fn a_dropped_session_leaves_no_mount_and_spares_what_lies_below() {
+fn a_dropped_session_leaves_no_mount_and_spares_the_one_below() {
     let m = mounted!();
     let path = m.path();
     let lower = mountinfo::mounts().unwrap().len();

@@ -53,7 +53,7 @@ fn program(path: &Path, mode: u32) {
     assert_eq!(mode_of(path), mode);
 }
 
-/// The mode alone, which the kernel answers from what it has cached while it trusts that.
+/// The mode alone, which the kernel answers from its cache while it trusts that.
 fn mode_of(path: &Path) -> u32 {
     let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MODE).unwrap();
     u32::from(found.stx_mode) & 0o7777

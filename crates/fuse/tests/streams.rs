@@ -40,7 +40,7 @@ fn while_there_is_no_stream_no_process_is_looked_at() {
     waiting.run();
     m.fs.streams.as_ref().unwrap().commit();
     m.eventually("the stream goes", |_| {
-        // What sets a stream tidies up.
+        // Each call that sets a stream tidies up.
         set(&m, Who::Thread, "x");
         steadfast_stream::leave(&m.path(), Who::Thread).unwrap();
         m.fs.streams.as_ref().unwrap().commit();
@@ -223,9 +223,9 @@ fn a_set_user_id_program_has_its_parents_stream_and_cannot_be_moved_by_its_user(
     );
 }
 
-/// A user who may call sudo(8) for anything, in a mount namespace of its own: nothing changes for the system.
+/// A user that may call sudo(8) for any command, in a mount namespace of its own: nothing changes for the system.
 #[test]
-fn what_sudo_runs_is_in_the_stream_of_the_user_who_called_it() {
+fn a_command_of_sudo_is_in_the_stream_of_the_user_who_called_it() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: it takes root");
         return;
@@ -472,7 +472,7 @@ impl Drop for Cgroups {
 }
 
 #[test]
-fn what_the_kernel_writes_back_joins_the_inodes_last_stream() {
+fn pages_written_back_join_the_inodes_last_stream() {
     let Some(m) = mount() else { return };
     let mapped = "import mmap,os,sys; sys.stdin.readline(); f=os.open(sys.argv[1],os.O_RDWR|os.O_CREAT)\n\
         os.ftruncate(f,8192); m=mmap.mmap(f,8192); m[0]=65; m.flush(); print('one',flush=True)\n\
@@ -556,7 +556,7 @@ fn a_loop_device_joins_the_stream_of_its_image() {
 }
 
 #[test]
-fn what_goes_through_overlayfs_belongs_to_the_caller() {
+fn requests_through_overlayfs_belong_to_the_caller() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: it takes root");
         return;

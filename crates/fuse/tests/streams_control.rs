@@ -73,7 +73,7 @@ fn a_stream_of_another_user_is_not_entered_synced_or_changed() {
 }
 
 #[test]
-fn what_is_no_name_or_no_process_is_refused_and_changes_nothing() {
+fn bad_names_and_unknown_processes_are_refused_and_change_nothing() {
     let Some(m) = mount() else { return };
     let path = m.path();
     let set = |who, name: &str| steadfast_stream::set(&path, who, name, &Settings::default());
@@ -304,7 +304,7 @@ fn under_the_mount_option_sync_a_stream_that_ignores_syncs_is_durable_all_the_sa
 }
 
 #[test]
-fn what_is_shown_is_what_is_known() {
+fn a_stream_is_shown_as_it_is_known() {
     let Some(m) = mount() else { return };
     let path = m.path();
     let mut waiting = Waiting::new(&m, "( : > $D/f; : )");

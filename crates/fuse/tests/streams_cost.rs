@@ -38,7 +38,7 @@ fn writes(file: &File, count: usize) -> Vec<Duration> {
     (0..count).map(one).collect()
 }
 
-/// Where the first request of a process comes from.
+/// Origin of a process's first request.
 #[derive(Clone, Copy)]
 enum From {
     FirstThread,

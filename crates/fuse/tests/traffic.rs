@@ -74,7 +74,7 @@ impl Traced {
         let lines = self.lines.lock().unwrap();
         let asked = lines.iter().map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            // when, what, node, [name,] "by", thread
+            // time, kind, node, [name,] "by", thread
             match words[..] {
                 [_, what, _, "by", _] => what.to_owned(),
                 [_, what, _, name, "by", _] => format!("{what} {}", name.trim_matches('"')),
@@ -118,7 +118,7 @@ fn a_small_file_costs_lookup_create_write_fsync_release_and_nothing_else() {
 }
 
 #[test]
-fn where_others_are_let_in_the_kernel_also_looks_at_the_parent_that_has_changed() {
+fn with_allow_other_the_kernel_also_looks_at_the_changed_parent() {
     let Some(t) = Traced::new(|options| options.allow_other = true) else {
         return;
     };
@@ -158,7 +158,7 @@ fn a_file_is_asked_for_capabilities_once_and_not_before_each_write() {
 }
 
 #[test]
-fn what_the_kernel_knows_it_does_not_ask_for_again() {
+fn the_kernel_does_not_ask_again_for_cached_names_and_attributes() {
     let Some(t) = Traced::settled() else { return };
     let none: [&str; 0] = [];
     small_file(&t.join("file"));
@@ -206,7 +206,7 @@ fn content_is_read_once_in_long_pieces() {
 #[test]
 fn a_directory_is_listed_once_with_the_attributes_of_all() {
     let Some(t) = Traced::settled() else { return };
-    // Made behind the kernel's back: it knows nothing of them.
+    // Made without the kernel: it knows nothing of them.
     let (below, caller) = (&t.mount.fs, Caller::root());
     let dir = below.mkdir(&caller, below.root(), b"d", 0o755).unwrap().ino;
     let file = NewNode {
@@ -327,7 +327,7 @@ fn a_direct_write_takes_capabilities_away_as_a_cached_one_does() {
 
 #[test]
 fn a_direct_write_that_asks_for_it_is_durable_when_it_returns() {
-    // The kernel sends no FSYNC after a direct write, whatever O_SYNC, O_DSYNC or RWF_DSYNC say.
+    // The kernel sends no FSYNC after a direct write, with or without O_SYNC, O_DSYNC or RWF_DSYNC.
     let Some(m) = Mount::new(|_| {}) else { return };
     let fsyncs = || m.fs.fsyncs.load(std::sync::atomic::Ordering::SeqCst);
     let flags = [

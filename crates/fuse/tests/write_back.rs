@@ -57,7 +57,7 @@ fn arrived(m: &Mount, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_kept_until_the_file_is_closed_and_only_if_that_was_asked_for() {
+fn written_pages_are_kept_until_the_close_and_only_if_that_was_asked_for() {
     for on in [true, false] {
         let Some(m) = Mount::new(|options| options.write_back = on) else {
             return;
@@ -111,7 +111,7 @@ fn a_page_is_completed_through_a_handle_that_cannot_read() {
     };
     fs::write(m.join("f"), [b'a'; 9000]).unwrap();
     fs::set_permissions(m.join("f"), fs::Permissions::from_mode(0o200)).unwrap();
-    // What the kernel has cached of the file is dropped.
+    // The kernel's cached content of the file is dropped.
     let file = File::open(m.join("f")).unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     drop(file);
@@ -145,7 +145,7 @@ fn appends_of_two_handles_follow_one_another() {
 }
 
 #[test]
-fn truncating_drops_what_was_not_sent_and_growing_shows_zeros() {
+fn truncating_drops_unsent_pages_and_growing_shows_zeros() {
     let Some(m) = Mount::new(write_back) else {
         return;
     };
@@ -196,7 +196,7 @@ fn holes_are_punched_and_ranges_allocated_among_bytes_that_were_not_sent() {
 
 /// A program that copies data alone, as cp(1) does, must not take data that the server does not have yet for a hole.
 #[test]
-fn what_was_not_sent_is_data() {
+fn pages_that_were_not_sent_are_data() {
     let Some(m) = Mount::new(write_back) else {
         return;
     };
@@ -249,7 +249,7 @@ fn a_write_that_failed_later_is_reported_by_fsync_and_by_close() {
 
 /// The time of a file is that of the last write(2), not that at which it was sent.
 #[test]
-fn times_that_were_set_or_made_by_writes_survive_what_is_sent_later() {
+fn times_that_were_set_or_made_by_writes_survive_later_write_back() {
     let Some(m) = Mount::new(write_back) else {
         return;
     };
@@ -304,7 +304,7 @@ fn a_user_with_write_permission_alone_writes_truncates_and_closes() {
 
 /// `steadfast sync` makes the kernel send its cached pages of open files, and waits for them.
 #[test]
-fn a_sync_of_the_volume_includes_what_open_files_have_not_sent() {
+fn a_sync_of_the_volume_includes_unsent_pages_of_open_files() {
     let Some(m) = Mount::new(write_back) else {
         return;
     };
@@ -338,7 +338,7 @@ fn a_sync_of_the_volume_includes_what_open_files_have_not_sent() {
 }
 
 #[test]
-fn an_unmount_sends_what_is_left() {
+fn an_unmount_sends_the_remaining_pages() {
     let Some(mut m) = Mount::new(write_back) else {
         return;
     };
@@ -363,7 +363,7 @@ fn an_unmount_sends_what_is_left() {
 
 /// A server that is asked to end while programs have files open.
 #[test]
-fn the_end_of_a_server_takes_what_open_files_have_not_sent() {
+fn the_end_of_a_server_loses_unsent_pages_of_open_files() {
     let Some(mut m) = Mount::new(write_back) else {
         return;
     };

@@ -36,7 +36,7 @@ impl Store {
         Ok(Store { journal, locks })
     }
 
-    /// Where a value lies.
+    /// Place of a value.
     fn place(key: u64) -> (BlockNo, usize) {
         let at = BlockNo(VALUES + key / VALUES_IN_BLOCK);
         (at, (key % VALUES_IN_BLOCK) as usize * VALUE_BYTES)
@@ -73,7 +73,7 @@ impl Store {
         Ok(op.commit())
     }
 
-    /// Makes everything durable that was put in the stream, and whatever it depends on.
+    /// Makes all puts of the stream durable, with everything that they depend on.
     fn sync(&self, stream: StreamId) -> Result<()> {
         self.journal.sync(stream, &[])
     }

@@ -12,11 +12,11 @@ use steadfast_block::{Block, BlockNo};
 #[derive(Default)]
 pub(crate) struct Around {
     runs: Vec<DataRun>,
-    /// Which run begins at a block.
+    /// Index of the run that begins at a block.
     first: BTreeMap<Key, usize>,
 }
 
-/// Where a block is: run, and block in it.
+/// Place of a block: run, and block in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot(usize, usize);
 
@@ -26,7 +26,7 @@ impl Around {
         self.runs.push((at, data));
     }
 
-    /// Where a block is, if it is in a run. O(log runs).
+    /// Place of a block, if it is in a run. O(log runs).
     pub(crate) fn find(&self, at: BlockNo) -> Option<Spot> {
         let (first, run) = self.first.range(..=Key(at.0)).next_back()?;
         let i = (at.0 - first.0) as usize;

@@ -31,7 +31,7 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) holds: u32,
     referenced: bool,
-    /// In the queue of candidates for eviction.
+    /// Whether it is in the queue of candidates for eviction.
     queued: bool,
 }
 
@@ -52,7 +52,7 @@ enum Slot {
     Ready(Entry),
 }
 
-/// What [`Cache::look`] found.
+/// Result of [`Cache::look`].
 pub(crate) enum Look {
     /// The current image.
     Here(Arc<Block>),
@@ -295,8 +295,8 @@ impl Cache {
     }
 
     /// Drops entries until no more than the budget are there without holds. A held entry leaves the
-    /// queue and comes back when it is held no more: no search looks at it meanwhile, and what the log
-    /// holds, which the log's size bounds, leaves the others their room.
+    /// queue and comes back when it is held no more: no search looks at it meanwhile, and the entries
+    /// that the log holds, which the log's size bounds, leave the others their room.
     fn evict(&self, shard: &mut Shard) {
         // Twice around at most: once to find that all were used, once to drop.
         let mut tries = (2 * shard.clock.len()).min(64);
@@ -352,9 +352,9 @@ mod tests {
     }
 
     proptest! {
-        /// Held blocks stay, whatever the budget; one that is held no more can be dropped again.
+        /// Held blocks stay beyond the budget; one that is held no more can be dropped again.
         #[test]
-        fn what_is_held_stays_and_the_rest_fits(steps in steps()) {
+        fn held_blocks_stay_and_the_rest_fits(steps in steps()) {
             let cache = Cache::new(0);
             let mut held = vec![0u32; BLOCKS as usize];
             for step in steps {

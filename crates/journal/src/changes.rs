@@ -20,11 +20,11 @@ pub(crate) type Run = (BlockNo, u64);
 /// New data for consecutive blocks.
 pub(crate) type DataRun = (BlockNo, Vec<Arc<Block>>);
 
-/// What an operation leaves beside its changes: made when its batch is sent, because it may be completed until then. None: it
-/// leaves nothing.
+/// Makes an operation's note beside its changes: called when its batch is sent, because the note may be completed until then.
+/// None: there is no note.
 pub type NoteFn = Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>;
 
-/// Which lane; below [`LANES`].
+/// Number of a lane; below [`LANES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LaneId(pub(crate) u8);
 
@@ -65,7 +65,7 @@ pub(crate) fn keys_within<V>(map: &BlockMap<V>, (first, count): Run) -> Vec<u64>
     }
 }
 
-/// What an operation brings to its transaction.
+/// Changes that an operation brings to its transaction.
 pub(crate) struct OpChanges {
     pub(crate) name: OpName,
     pub(crate) stream: StreamId,
@@ -76,7 +76,7 @@ pub(crate) struct OpChanges {
     /// The lane that it was admitted in, and its number there.
     pub(crate) lane: Option<LaneId>,
     pub(crate) number: u64,
-    /// When it was committed in memory, or a bit earlier.
+    /// Time of the commit in memory, or a bit earlier.
     pub(crate) since: Duration,
     pub(crate) relations: Vec<(Object, Access)>,
     pub(crate) blocks: Vec<OpBlock>,
@@ -117,7 +117,7 @@ pub(crate) struct OpBlock {
 }
 
 impl OpBlock {
-    /// Why it cannot be reordered with another owner's patch, if it cannot.
+    /// Reason why it cannot be reordered with another owner's patch, if it cannot.
     pub(crate) fn meets(&self, patch: &Patch) -> Option<Together> {
         if self.zero || self.revoke || patch.zero || patch.revoke {
             return Some(Together::Life(self.at));
@@ -127,7 +127,7 @@ impl OpBlock {
     }
 }
 
-/// What two operations of different streams had in common.
+/// Relation between two operations of different streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Together {

@@ -14,7 +14,7 @@ use crate::seal::place;
 use crate::{Region, Result};
 use steadfast_block::{BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo};
 
-/// Where `blocks` log blocks from position `pos` lie: one or two runs on the device, each with
+/// Places of `blocks` log blocks from position `pos`: one or two runs on the device, each with
 /// the part of the record that belongs there (in blocks).
 pub(crate) fn log_runs(
     region: &Region,
@@ -57,12 +57,12 @@ pub(crate) fn write_home(device: &dyn BlockDevice, images: &[HomeImage]) -> Resu
     Ok(())
 }
 
-/// Which thread requests a checkpoint.
+/// Thread that requests a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Requester {
-    /// For no thread that waits: it may use the flushes of commits.
+    /// No thread waits: it may use the flushes of commits.
     Background,
-    /// For a caller that waits.
+    /// A caller waits.
     Caller,
     /// The committer, which must not lay the record that another one's proof may need.
     Committer,

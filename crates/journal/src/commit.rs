@@ -201,7 +201,7 @@ impl Inner {
         (post, kind)
     }
 
-    /// What a batch's transactions change in one block, as one patch.
+    /// Changes of a batch's transactions to one block, as one patch.
     fn absorb(&self, block: &Parts<'_>) -> Patch {
         let mut patch = Patch::default();
         for (_, part) in block.parts {

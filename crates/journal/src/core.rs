@@ -3,7 +3,7 @@
 //! proved, and which blocks may be written home, trimmed and reused. The engine around it
 //! (`engine`, `commit`, `checkpoint`) carries the decisions out and reports back.
 //!
-//! Rules kept here (design section 3; the counterexamples are in the crash tests):
+//! Rules kept here (ARCHITECTURE.md, section 4; the counterexamples are in the crash tests):
 //!
 //! * a closed transaction owns its bytes: nothing is absorbed into it;
 //! * one batch is in flight; the next is laid only when it is acknowledged, so a record's
@@ -14,7 +14,7 @@
 //! * freed blocks leave the quarantine when their record is durable, no checkpoint that
 //!   could hold an image of them is under way, and no unproved record covers them;
 //! * log space is reused only before the durable tail;
-//! * `free ≥ reserved`: every admitted operation fits, whatever order things happen in.
+//! * `free ≥ reserved`: every admitted operation fits, in any order of events.
 
 mod close;
 mod join;
@@ -42,7 +42,7 @@ use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 pub(crate) use streams::Request;
 use streams::{Share, Streams};
 
-/// Where a closed transaction's data blocks are.
+/// State of a closed transaction's data blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum DataState {
     /// No thread writes them yet.
@@ -132,7 +132,7 @@ pub(crate) struct Txn {
     objects: ObjectList,
     /// Its operations, for the trace.
     names: Vec<OpName>,
-    /// What they leave with the epoch that commits them.
+    /// Notes of the operations for the epoch that commits them.
     pub(crate) notes: Vec<NoteFn>,
     /// Transactions that must be laid before this one.
     after: BTreeSet<TxnId>,
@@ -195,14 +195,14 @@ pub(crate) struct SentBatch {
     pub(crate) epoch: ClosedEpoch,
 }
 
-/// One block as a batch leaves it.
+/// A block after a batch.
 pub(crate) struct PostImage {
     pub(crate) at: BlockNo,
     /// Transactions of the batch that touched it.
     pub(crate) holds: u32,
     /// `None`: revoked. The seal is placed when the image goes home.
     pub(crate) image: Option<Arc<Block>>,
-    /// Of a metadata block: the checksum that its record carries.
+    /// Checksum in the record, for a metadata block.
     pub(crate) checksum: u64,
 }
 
@@ -256,8 +256,8 @@ struct Freed {
 /// Blocks with small patches at which a transaction closes: until it is durable, each may be in memory
 /// as it is now, as it was closed, and as it is committed.
 const TXN_BLOCKS_MAX: usize = 16_384;
-/// Objects named at which a transaction closes, whatever else is in it: a list takes 32 bytes for each (32 MiB), an
-/// index some hundred.
+/// Number of named objects at which a transaction closes: a list takes 32 bytes for each (32 MiB), an index some
+/// hundred.
 const TXN_OBJECTS_MAX: usize = 1 << 20;
 
 /// Batches that are not durable at a time, at most: the device's window, and the one that is being written.
@@ -265,7 +265,7 @@ const SENT_MAX: usize = 12;
 /// Places where threads wait for batches: one for each batch that is not durable, and one for the next.
 pub(crate) const BATCH_PLACES: usize = SENT_MAX + 2;
 
-/// Where threads wait for a batch.
+/// Index of the waiting place of a batch.
 pub(crate) fn batch_place(seq: u64) -> usize {
     (seq % BATCH_PLACES as u64) as usize
 }
@@ -293,7 +293,7 @@ pub(crate) struct Core {
     merged_into: HashMap<TxnId, TxnId>,
     running: BTreeMap<StreamId, TxnId>,
     last_closed: BTreeMap<StreamId, TxnId>,
-    /// For each stream its operations that are not durable, oldest first.
+    /// Operations of each stream that are not durable, oldest first.
     marks: HashMap<StreamId, Vec<Mark>, FixedState>,
     /// Closed transactions in the order in which they closed.
     closed: VecDeque<TxnId>,
@@ -321,7 +321,7 @@ pub(crate) struct Core {
     in_place_after: Option<u64>,
     /// Threads that wait for the end of a batch, by its sequence number ([`batch_place`]).
     pub(crate) batch_waiters: [u32; BATCH_PLACES],
-    /// How many threads seem to commit side by side.
+    /// Estimated number of threads that commit side by side.
     pub(crate) crowd: u32,
     /// Sequence of the newest batch that was begun, and the blocks that its record, or its images, take.
     in_flight: u64,
@@ -481,7 +481,7 @@ impl Core {
         self.flushed_upto
     }
 
-    /// These runs were written in place, outside of transactions.
+    /// Notes runs that were written in place, outside of transactions.
     pub(crate) fn written_in_place(&mut self, runs: &[Run]) {
         self.in_place_after = Some(self.next_flush);
         self.stats.in_place_blocks += runs.iter().map(|run| run.1).sum::<u64>();

@@ -25,7 +25,7 @@ impl PendingDiscards {
         self.blocks
     }
 
-    /// These were freed.
+    /// Adds freed blocks.
     pub(crate) fn add(&mut self, (at, count): Run) {
         self.remove((at, count));
         if count == 0 || self.runs.len() >= RUNS_MAX {
@@ -45,7 +45,7 @@ impl PendingDiscards {
         self.runs.insert(first, end - first);
     }
 
-    /// These are written.
+    /// Removes blocks that are written.
     pub(crate) fn remove(&mut self, (at, count): Run) {
         if count == 0 {
             return;

@@ -21,12 +21,12 @@ use crate::sync::{MutexGuard, thread, wait_timeout};
 use crate::{COVERED_BLOCKS_MAX, Credits, Error, Op, Result, StreamId};
 use std::time::{Duration, Instant};
 
-/// How long a checkpoint waits for a commit's flush before it flushes by itself.
+/// Time that a checkpoint waits for a commit's flush before it flushes by itself.
 const FLUSH_PATIENCE: Duration = Duration::from_millis(5);
 /// Keys of delayed work that are closed while operations are held back once: a few milliseconds' work.
 pub(crate) const HOLD_KEYS_MAX: usize = if cfg!(feature = "shuttle") { 1 } else { 256 };
 
-/// What a thread that carries transactions waits for.
+/// Event that a thread that carries transactions waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Until {
     /// The device has them.
@@ -135,7 +135,7 @@ impl Inner {
 
     fn close_keys(&self, id: TxnId, stream: StreamId, keys: &[u64]) -> Result<()> {
         let Some(client) = self.client() else {
-            // What the client put off is lost: the transaction can never be whole.
+            // The client's delayed work is lost: the transaction can never be whole.
             return Err(Error::Closed);
         };
         let _guard = PanicGuard(self);

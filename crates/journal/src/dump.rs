@@ -1,9 +1,9 @@
 //! A dump of the journal: both tail headers, every record from the tail on, where the
 //! log ends and why, and the outcome of a recovery.
 //!
-//! Reads only, whatever the bytes are: damage is part of the output, never a reason to
-//! stop. Holds one record in memory at a time, besides the memory of a read-only recovery.
-//! The log is read twice, because only its last record says which records are proved.
+//! Reads only, with any bytes: damage is part of the output, never a reason to stop. Holds
+//! one record in memory at a time, besides the memory of a read-only recovery. The log is
+//! read twice, because only its last record says which records are proved.
 
 use crate::handle::Journal;
 use crate::layout::{Homes, Identity, Refusal, TailHeader};
@@ -25,17 +25,17 @@ pub enum LogItem<'a> {
 /// A tail header's block.
 #[derive(Clone, Debug)]
 pub struct HeaderItem {
-    /// Which of the two, 0 or 1.
+    /// Slot: 0 or 1.
     pub slot: usize,
-    /// Where it lies.
+    /// Its block.
     pub at: BlockNo,
-    /// What it holds.
+    /// Content of the block.
     pub found: HeaderFound,
     /// It is the newer valid one, from which the log is read.
     pub counts: bool,
 }
 
-/// What a tail header's block holds.
+/// Content of a tail header's block.
 #[derive(Clone, Debug)]
 pub enum HeaderFound {
     /// A header of this volume.
@@ -104,7 +104,7 @@ impl RecordItem<'_> {
     }
 }
 
-/// What a record says of one block.
+/// A record's entry of one block.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryItem<'a> {
     entry: Entry,
@@ -130,7 +130,7 @@ impl<'a> EntryItem<'a> {
         self.entry.revoke
     }
 
-    /// What the block is.
+    /// Kind of the block.
     #[must_use]
     pub fn kind(&self) -> Kind {
         if self.entry.meta {
@@ -166,7 +166,7 @@ pub struct CoveredItem {
     pub count: u64,
     /// Their hash when the record was laid.
     pub hash: [u8; 32],
-    /// What the blocks hold now.
+    /// Whether the blocks match the hash now.
     pub state: CoveredState,
 }
 
@@ -181,7 +181,7 @@ pub enum CoveredState {
     Unreadable(Error),
 }
 
-/// Where the chain of valid records ends.
+/// End of the chain of valid records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEnd {
     /// Position of the record that is not there.
@@ -190,11 +190,11 @@ pub struct LogEnd {
     pub at: BlockNo,
     /// The sequence number that it would have.
     pub seq: u64,
-    /// Why it is none.
+    /// Reason why it is none.
     pub why: String,
 }
 
-/// What a dump came to.
+/// Result of a dump.
 #[derive(Clone, Debug)]
 pub struct LogSummary {
     /// Records shown.
@@ -203,9 +203,9 @@ pub struct LogSummary {
     pub log_blocks: u64,
     /// Highest sequence number that something valid proves durable.
     pub proved_seq: u64,
-    /// Where the chain ends; absent when no tail header says where it begins.
+    /// End of the chain; absent when no tail header says where it begins.
     pub end: Option<LogEnd>,
-    /// What recovery would accept, or why it would refuse.
+    /// State that recovery would accept, or the reason of its refusal.
     pub recovery: Result<Recovery>,
 }
 

@@ -5,7 +5,7 @@ use crate::sync::Mutex;
 use crate::{EPOCH_BLOCKS_MIN, Error, Result};
 use steadfast_block::{BlockDevice, Ticket};
 
-/// What may be written until the next flush, and what has been.
+/// Room for writes until the next flush, and the writes so far.
 pub(crate) struct Epoch {
     blocks: u64,
     pub(crate) ledger: Mutex<EpochLedger>,

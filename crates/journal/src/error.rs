@@ -23,7 +23,7 @@ pub enum Error {
     /// The log region or a tail header is damaged.
     #[error("{what}; run 'steadfast fsck'")]
     Corrupt {
-        /// What was found, where.
+        /// Description of the damage and its place.
         what: String,
     },
     /// The log region and both tail headers hold nothing but zeros.
@@ -33,9 +33,9 @@ pub enum Error {
     /// is dropped. Other operations are not concerned.
     #[error("an operation with {credits} needs {needed}")]
     OverCredits {
-        /// What it needs, this call included.
+        /// Credits that it needs, this call included.
         needed: Credits,
-        /// What it was admitted with.
+        /// Credits that it was admitted with.
         credits: Credits,
     },
     /// A change of a block that belongs to the journal: a tail header, or the log.
@@ -74,7 +74,7 @@ pub enum Error {
     WrongKind {
         /// The block.
         at: BlockNo,
-        /// What it was asked as.
+        /// Kind that the call asked for.
         kind: Kind,
     },
     /// A block that the log has patches of was to be written around the log.
@@ -97,7 +97,7 @@ pub enum Error {
     /// The region given does not fit the device or the format.
     #[error("bad journal region: {what}")]
     BadRegion {
-        /// Why.
+        /// Reason.
         what: String,
     },
 }

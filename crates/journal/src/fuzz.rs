@@ -180,7 +180,7 @@ fn use_record(record: &Record, buf: &[u8]) {
     }
 }
 
-/// What was handed to a writer about one block.
+/// Changes of one block that were handed to a writer.
 struct Written {
     at: u64,
     zero: bool,
@@ -214,7 +214,7 @@ impl Written {
         }
     }
 
-    /// What the patches make of `image`.
+    /// Applies the patches to `image`.
     fn apply(&self, image: &mut Block) {
         if self.zero {
             *image = [0; BLOCK_SIZE];

@@ -25,7 +25,7 @@ pub struct Journal {
     inner: Arc<Owner>,
 }
 
-/// What the handles share; the workers go when the last of them is gone.
+/// State that the handles share; the workers end with the last handle.
 struct Owner(Arc<Inner>);
 
 impl Deref for Owner {
@@ -116,7 +116,7 @@ impl Journal {
     /// its logged checksum is left without a valid seal. Returns the losses.
     ///
     /// # Errors
-    /// As for `open`; [`Error::Corrupt`] only when no tail header can be believed.
+    /// As for `open`; [`Error::Corrupt`] only when no tail header is valid.
     pub fn salvage(
         device: Arc<dyn BlockDevice>,
         config: Config,
@@ -126,7 +126,7 @@ impl Journal {
         Ok((journal, recovery, salvage))
     }
 
-    /// What the two tail headers hold. Reads two blocks.
+    /// Content of the two tail headers. Reads two blocks.
     ///
     /// # Errors
     /// [`Error::BadRegion`], or the device's error.
@@ -332,7 +332,7 @@ impl Journal {
     /// uncommitted change to one of `objects`.
     ///
     /// # Errors
-    /// The sticky failure: what was not durable before may be lost.
+    /// The sticky failure: changes that were not durable before may be lost.
     pub fn sync(&self, stream: StreamId, objects: &[Object]) -> Result<()> {
         self.sync_together(&[stream], objects)
     }
@@ -418,7 +418,7 @@ impl Journal {
         self.inner.core.lock().failure().cloned()
     }
 
-    /// What the journal did so far.
+    /// Counts of the journal so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inner.told().1.stats
@@ -445,7 +445,7 @@ impl Journal {
     /// Makes all uncommitted changes of a stream durable, and those that they depend on.
     ///
     /// # Errors
-    /// The sticky failure: what was not durable before may be lost.
+    /// The sticky failure: changes that were not durable before may be lost.
     pub fn sync_stream(&self, stream: StreamId) -> Result<()> {
         self.sync(stream, &[])
     }
@@ -469,7 +469,7 @@ impl Journal {
         self.inner().told().1.streams.merges()
     }
 
-    /// What all streams did, also those that were forgotten.
+    /// Totals of all streams, forgotten ones included.
     #[must_use]
     pub fn stream_totals(&self) -> StreamTotals {
         self.inner().told().1.streams.totals()

@@ -253,7 +253,7 @@ impl Inner {
         let mut ledger = epoch.ledger.lock();
         ledger.check()?;
         if ledger.written + blocks > epoch.blocks() && !self.config.faults.ignore_epoch {
-            // What comes later is durable only after it.
+            // Later writes are durable only after it.
             self.close_epoch()?;
             ledger.written = 0;
         }
@@ -324,7 +324,7 @@ impl Inner {
             && let Some((at, count)) = ledger.discards.take()
         {
             if self.device.discard(at, count).is_err() {
-                // What has stopped the device, the flush will say.
+                // The flush will report the failure that has stopped the device.
                 ledger.discards.add((at, count));
                 break;
             }

@@ -26,8 +26,8 @@ impl Drop for End {
     }
 }
 
-/// Runs reads that take nothing from the device. Returns whether all that they asked for was in memory; if not, what they
-/// returned means nothing.
+/// Runs reads that take nothing from the device. Returns whether everything that they asked for was in memory; if not,
+/// their results mean nothing.
 pub fn in_memory(run: impl FnOnce()) -> bool {
     let _end = End;
     MODE.set(Mode::InMemory { refused: false });
@@ -35,7 +35,7 @@ pub fn in_memory(run: impl FnOnce()) -> bool {
     matches!(MODE.get(), Mode::InMemory { refused: false })
 }
 
-/// Before a thread waits for the device.
+/// Fails in this mode; called before a thread waits for the device.
 pub(crate) fn may_wait() -> Result<()> {
     match MODE.get() {
         Mode::Free => Ok(()),

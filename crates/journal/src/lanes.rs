@@ -1,4 +1,4 @@
-//! Lanes: where operations begin and end without the core's lock.
+//! Lanes: operations begin and end here without the core's lock.
 //!
 //! Each thread has a lane (more threads share them). A lane keeps log space that the core reserved for
 //! operations to come, counts the open ones, and queues the committed ones whose contents
@@ -39,7 +39,7 @@ pub(crate) struct Lane {
     /// Number of the last operation that was committed.
     number: u64,
     queue: Vec<OpChanges>,
-    /// When the first of them came.
+    /// Time of the first of them.
     since: Duration,
     /// Log blocks reserved for queued operations.
     queued: u64,

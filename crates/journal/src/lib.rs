@@ -7,7 +7,7 @@
 //! one device flush. The checkpointer writes committed images home and moves the tail.
 //!
 //! After a crash, [`Journal::open`] returns the blocks to the state of a prefix of the
-//! operations of every stream that contains everything synced (papers 000, 001 and 004
+//! operations of every stream that contains everything synced (DFSCQ, GoJournal and ccfs
 //! together; the argument is in ARCHITECTURE.md).
 //!
 //! ```
@@ -141,7 +141,7 @@ pub const BLOCK_CREDIT: u64 = 64;
 /// Without a log, one operation may use this part of the epoch, and a running transaction closes at it (its
 /// reciprocal): credits are only bounds, so a running transaction counts its blocks.
 pub const EPOCH_SHARE: u64 = 2;
-/// One operation may use this part of the log (its reciprocal).
+/// Part of the log that one operation may use (its reciprocal).
 pub const OP_LOG_SHARE: u64 = 8;
 /// A running transaction closes at this part of the log (its reciprocal).
 pub const TXN_LOG_SHARE: u64 = 4;
@@ -183,7 +183,7 @@ const _: () = {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u32);
 
-/// What the bytes of a block are.
+/// Kind of a block's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
     /// Metadata: the last [`SEAL_BYTES`] belong to the journal.
@@ -192,7 +192,7 @@ pub enum Kind {
     Data,
 }
 
-/// What operations of different streams may have in common.
+/// Object that operations of different streams may have in common.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Object {
@@ -204,9 +204,9 @@ pub enum Object {
     Directory(u64),
     /// A block whose contents are moved or whose life begins or ends.
     Block(u64),
-    /// Which directory is an ancestor of which.
+    /// The ancestor relation of directories.
     Topology,
-    /// A key of a store: (table, hash of the key), or whatever two numbers name there.
+    /// A key of a store: (table, hash of the key), or any object with two numbers.
     Key(u64, u64),
 }
 
@@ -224,7 +224,7 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// Those of an operation that brings no data: this many bytes in the log.
+    /// Credits of an operation that brings no data: this many bytes in the log.
     #[must_use]
     pub const fn log(log_bytes: u64) -> Credits {
         Credits {
@@ -244,7 +244,7 @@ impl std::fmt::Display for Credits {
     }
 }
 
-/// Where the journal lies on its device.
+/// Place of the journal on its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
     /// The two tail headers.
@@ -255,7 +255,7 @@ pub struct Region {
     pub log_blocks: u64,
 }
 
-/// How a batch is made durable.
+/// Method of making a batch durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CommitMode {
     /// As a record in the log; its blocks go home later. Any device will do.
@@ -269,13 +269,13 @@ pub enum CommitMode {
     Home,
 }
 
-/// How to run a journal: [`Config::new`], and [`Config::with`] for settings that differ from the defaults.
+/// Configuration of a journal: [`Config::new`], and [`Config::with`] for settings that differ from the defaults.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// How batches are made durable.
+    /// Method of making batches durable.
     pub commit_mode: CommitMode,
-    /// Where it lies; means nothing without a log.
+    /// Place of the journal; means nothing without a log.
     pub region: Region,
     /// Identity of the volume; keys every hash.
     pub volume: [u8; 16],
@@ -287,9 +287,9 @@ pub struct Config {
     /// Age of a stream's first uncommitted operation at which the workers commit the stream, if it has no interval of
     /// its own.
     pub commit_interval: Duration,
-    /// By which time that is.
+    /// Clock of the commit interval.
     pub clock: Clock,
-    /// All operations are of one stream, whatever they say: they relate to nothing.
+    /// All operations are of one stream, also if they name others: they relate to nothing.
     pub one_stream: bool,
     /// Budget of uncommitted data blocks in memory ([`dirty_blocks_default`]). Operations wait when it is used up; the last
     /// eighth is for streams that hold little.
@@ -392,7 +392,7 @@ pub struct Faults {
     pub replay_past_bad: bool,
     /// Operations are absorbed into transactions that are closed and not laid yet.
     pub absorb_frozen: bool,
-    /// Newest values are those when the record is laid, of whatever life the bytes are by then.
+    /// Newest values are those when the record is laid, of the life that the bytes have by then.
     pub newest_when_laid: bool,
     /// Objects that transactions named before a second stream came are not indexed then.
     pub relations_unindexed: bool,
@@ -417,7 +417,7 @@ pub struct Faults {
 }
 }
 
-/// What to wait for until an operation is durable.
+/// An operation's ticket: wait for it until the operation is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
     pub(crate) stream: StreamId,
@@ -425,7 +425,7 @@ pub struct Ticket {
     pub(crate) operation: Option<(lanes::LaneId, u64)>,
 }
 
-/// What a journal did since it was opened.
+/// Counts of a journal since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Operations committed in memory.
@@ -471,7 +471,7 @@ pub struct Stats {
     pub waits: u64,
 }
 
-/// What the journal asks of the storage program above it.
+/// Calls of the journal to the storage program above it.
 pub trait Client: Send + Sync {
     /// A running transaction is about to close: no operation is open, new ones are held back. Adds
     /// what was put off for `keys` (see [`Op::attach`]) to `op`, and commits it (the
@@ -486,7 +486,7 @@ pub trait Client: Send + Sync {
     /// These runs of freed blocks left the quarantine: they may be allocated again.
     fn released(&self, runs: &[(BlockNo, u64)]);
 
-    /// The commit interval has passed: what the client keeps outside of transactions should be
-    /// written in place now. Called by the flusher alone.
+    /// The commit interval has passed: the client should write in place now the data that it
+    /// keeps outside of transactions. Called by the flusher alone.
     fn interval_passed(&self) {}
 }

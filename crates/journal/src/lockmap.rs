@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 const STRIPES: usize = 64;
 
-/// How an object is locked.
+/// Access mode of an object's lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 pub enum Access {
     /// Together with others that share.

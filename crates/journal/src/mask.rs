@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_are_what_was_inserted(ranges in prop::collection::vec((0usize..4096, 1usize..600), 0..12)) {
+        fn runs_are_the_inserted_ranges(ranges in prop::collection::vec((0usize..4096, 1usize..600), 0..12)) {
             let mut mask = ByteMask::default();
             let mut plain = vec![false; 4096];
             for (start, len) in ranges {

@@ -1,4 +1,4 @@
-//! How much memory the machine has, for the default budget of uncommitted data.
+//! Size of the machine's memory, for the default budget of uncommitted data.
 
 use crate::{DIRTY_BLOCKS_DEFAULT_MAX, DIRTY_MEMORY_SHARE};
 use std::sync::OnceLock;

@@ -79,7 +79,7 @@ pub struct Op<'a> {
     credits: Credits,
     done: bool,
     blocks: Vec<Touched>,
-    /// Where a block is in `blocks`, once there are more than a few.
+    /// Index of a block in `blocks`, once there are more than a few.
     index: BlockMap<usize>,
     /// The bytes of all edits.
     bytes: Vec<u8>,
@@ -128,7 +128,7 @@ impl<'a> Op<'a> {
     }
 
     /// The operation depends on, or is depended on by, uncommitted ones of other streams
-    /// that name the same object, unless both share it (design section 3.4). Merges at commit.
+    /// that name the same object, unless both share it (ARCHITECTURE.md, section 2.12). Merges at commit.
     pub fn relate(&mut self, object: Object, access: Access) {
         if self.inner.config.one_stream {
             return;
@@ -377,8 +377,8 @@ impl<'a> Op<'a> {
         self.edit(at, Kind::Meta, edit)
     }
 
-    /// Begins a new life of a newly allocated block: zeros, whatever its home holds. Mandatory
-    /// before any patch of such a block.
+    /// Begins a new life of a newly allocated block: zeros, not the content of its home.
+    /// Mandatory before any patch of such a block.
     ///
     /// # Errors
     /// [`Error::OverCredits`], [`Error::JournalBlock`], [`Error::OutOfRange`].
@@ -559,7 +559,7 @@ impl<'a> Op<'a> {
         ticket
     }
 
-    /// What was reserved for it: blocks of the log, or writes of an epoch.
+    /// Reservation of the operation: blocks of the log, or writes of an epoch.
     fn reserved(&self) -> u64 {
         self.inner
             .config

@@ -6,7 +6,8 @@
 //! * a block with patches in a transaction or in the log past the durable tail is not written
 //!   in place: replay would put old bytes over newer ones. Nor, therefore, is a block whose home write may be in flight;
 //! * a block that an uncommitted or unproved record covers is not written in place: the record
-//!   would fail its check, and with it what was acknowledged (design section 3.2);
+//!   would fail its check, and the acknowledged transaction would be lost (ARCHITECTURE.md,
+//!   section 4);
 //! * the caller owns the block, and no operation patches, frees or writes it meanwhile: the
 //!   caller's lock. So a freed block has no write in flight.
 
@@ -110,7 +111,7 @@ impl Journal {
         self.inner().flush_in_place()
     }
 
-    /// Which of these operations are durable.
+    /// Whether each of these operations is durable.
     #[must_use]
     pub fn are_durable(&self, tickets: &[Ticket]) -> Vec<bool> {
         let (_lanes, core) = self.inner().told();

@@ -1,5 +1,5 @@
 //! The policy of commits and checkpoints: when a transaction closes, when an operation waits, which transactions are
-//! committed to make room, which ones a batch takes along, how long its leader waits for company, and when a checkpoint
+//! committed to make room or taken along by a batch, how long a batch's leader waits for others, and when a checkpoint
 //! begins.
 //!
 //! Pure functions on counts: no lock, no clock, no device. `core` and `drive` apply their decisions. A wrong
@@ -43,7 +43,7 @@ pub(crate) struct LogUse {
     pub(crate) blocks: u64,
     /// Blocks that no record occupies.
     pub(crate) free: u64,
-    /// Of these, blocks reserved for admitted operations.
+    /// Blocks of these that are reserved for admitted operations.
     pub(crate) reserved: u64,
 }
 
@@ -63,7 +63,7 @@ impl LogUse {
         (self.reserved + self.lane_credit() + SPARE_BLOCKS) * 2 <= self.free
     }
 
-    /// How much of the log is committed to be of use to an operation that needs `blocks`.
+    /// Amount of log to commit for an operation that needs `blocks`.
     pub(crate) fn relief(self, blocks: u64) -> u64 {
         blocks.max(self.blocks / RELIEF_SHARE)
     }
@@ -114,7 +114,7 @@ impl DataUse {
         }
     }
 
-    /// How much data is committed to be of use to an operation that brings `blocks`.
+    /// Amount of data to commit for an operation that brings `blocks`.
     pub(crate) fn relief(self, blocks: u64) -> u64 {
         blocks.max(self.blocks / RELIEF_SHARE)
     }
@@ -139,7 +139,7 @@ pub(crate) fn heaviest<T: Ord + Copy>(
         .collect()
 }
 
-/// What a batch takes along besides what its leader needs.
+/// Amount that a batch takes along besides its leader's needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Along {
     bytes_left: u64,
@@ -176,8 +176,8 @@ pub(crate) fn sends_beside(here: u32, crowd: u32) -> bool {
     here.saturating_mul(BESIDE_SHARE) >= crowd
 }
 
-/// How long a leader waits for the threads that the last batch released: they probably commit again, and share the record
-/// then.
+/// Time that a leader waits for the threads that the last batch released: they probably commit again, and share the
+/// record then.
 #[derive(Default)]
 pub(crate) struct Patience {
     seen: u32,
@@ -217,7 +217,7 @@ mod tests {
     };
 
     #[test]
-    fn the_log_admits_what_fits_beside_what_is_reserved_and_keeps_spare_blocks() {
+    fn the_log_admits_operations_that_fit_beside_reservations_and_keeps_spare_blocks() {
         assert!(LOG.admits(1000 - 100 - SPARE_BLOCKS));
         assert!(!LOG.admits(1000 - 100 - SPARE_BLOCKS + 1));
     }

@@ -28,7 +28,7 @@ impl std::fmt::Debug for Probe {
     }
 }
 
-/// What two operations may have in common.
+/// Common part of two operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Object(Object, Access),
@@ -42,7 +42,7 @@ pub(crate) enum Part {
     Life(BlockNo),
 }
 
-/// What the core decided, at the moment when it takes effect.
+/// Decision of the core, at the moment when it takes effect.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "trace"), allow(dead_code))]
 pub(crate) enum Decision {
@@ -107,7 +107,7 @@ impl Probe {
 }
 
 impl OpChanges {
-    /// What other operations may have in common with this one.
+    /// Parts that other operations may have in common with this one.
     pub(crate) fn parts(&self) -> Vec<Part> {
         let mut parts: Vec<Part> = (self.relations.iter())
             .map(|(object, access)| Part::Object(*object, *access))

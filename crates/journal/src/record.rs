@@ -198,7 +198,7 @@ impl<'a> Entries<'a> {
         Cursor::new(bytes, from as u64).entry().ok()
     }
 
-    /// Where the next entry begins.
+    /// Start of the next entry.
     pub(crate) fn position(&self) -> usize {
         self.rest.at as usize
     }
@@ -224,7 +224,7 @@ impl ExactSizeIterator for Entries<'_> {}
 pub(crate) struct Record {
     pub(crate) id: RecordId,
     pub(crate) body_bytes: u64,
-    /// How many blocks it changes; see [`Entries`].
+    /// Number of blocks that it changes; see [`Entries`].
     pub(crate) entries: usize,
     pub(crate) covered: Vec<Covered>,
 }
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_decodes_to_what_was_written() {
+    fn a_record_decodes_to_the_written_entries() {
         let (id, buf) = sample();
         let record = decode_record(&id, buf.as_bytes(), homes(100))
             .unwrap()
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_header_decodes_to_what_was_written() {
+    fn a_tail_header_decodes_to_the_written_fields() {
         let id = Identity::new([3; 16]);
         let header = TailHeader {
             generation: 4,

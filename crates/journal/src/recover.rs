@@ -45,7 +45,7 @@ const SEARCH_LAPS_MAX: u64 = 8;
 /// Runs of home blocks that one request carries.
 const WRITE_RUNS_MAX: usize = 1024;
 
-/// What opening found and did.
+/// Findings and actions of opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The journal had been closed cleanly.
@@ -62,12 +62,12 @@ pub struct Recovery {
     pub home_blocks: u64,
     /// Sequence number of the last record accepted (or before the tail, if none was).
     pub last_seq: u64,
-    /// Why the log ends where it does.
+    /// Reason why the log ends there.
     pub end: String,
 }
 
 impl Recovery {
-    /// What there is to say where there is no log.
+    /// Result where there is no log.
     #[must_use]
     pub fn without_log() -> Recovery {
         Recovery {
@@ -79,7 +79,7 @@ impl Recovery {
     }
 }
 
-/// What a tail header's block holds.
+/// Content of a tail header's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderState {
     /// A header of this volume.
@@ -93,13 +93,13 @@ pub enum HeaderState {
 /// The losses of a recovery that goes on past damage; see `Journal::salvage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvage {
-    /// What was lost, in words.
+    /// Losses, in words.
     pub losses: Vec<String>,
     /// Metadata blocks that do not lead to their logged checksums. They were left without a valid seal.
     pub rotten: Vec<BlockNo>,
 }
 
-/// Where the log goes on.
+/// Position from which the log goes on.
 pub(crate) struct Start {
     pub(crate) epoch: u64,
     pub(crate) generation: u64,
@@ -172,7 +172,7 @@ struct Recoverer<'a> {
     config: &'a Config,
     id: &'a Identity,
     region: Region,
-    /// Present: damage is noted here and not fatal where something can be had in spite of it.
+    /// Present: damage is noted here, and is not fatal where something can be recovered in spite of it.
     salvage: Option<RefCell<&'a mut Salvage>>,
     /// Log blocks that the search past a gap may still hash.
     search: Cell<u64>,
@@ -655,7 +655,7 @@ mod tests {
     }
 
     /// The record's first block was read, found to be the expected one, and read again with the
-    /// others: what was accepted was only known to be a record of this volume.
+    /// others: the accepted record was only known to be one of this volume.
     #[test]
     fn the_record_that_is_accepted_is_the_one_whose_bytes_were_checked() {
         for (seq, accepted) in [(1, 1), (9, 0)] {

@@ -19,13 +19,13 @@ pub(crate) struct Held {
     pub(crate) bytes: BlockBuf,
 }
 
-/// Where the log has an entry of a block. Sorts by block, then in log order.
+/// Place of a block's entry in the log. Sorts by block, then in log order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     block: u64,
     /// Index in the chain.
     record: u32,
-    /// Where the entry begins in the record.
+    /// Start of the entry in the record.
     from: u32,
 }
 
@@ -138,8 +138,9 @@ impl<'a> Replay<'a> {
                     kind = if entry.meta { Kind::Meta } else { Kind::Data };
                     sum = entry.checksum;
                 }
-                // Every difference since the tail is in the log, so a torn home is whole now; what
-                // still differs from the recorded checksum has rotted, and is not sealed again.
+                // Every difference since the tail is in the log, so a torn home is whole now; a
+                // block that still differs from the recorded checksum has rotted, and is not
+                // sealed again.
                 if kind == Kind::Meta && checksum(self.volume, at, image) != sum {
                     rotten(at)?;
                     image[META_BYTES..].fill(0);

@@ -1,4 +1,4 @@
-//! Reads the medium of a running journal: the blocks at their homes, whatever is in memory.
+//! Reads the medium of a running journal: the blocks at their homes, not in memory.
 //!
 //! A block that an operation, a transaction or the log still holds may be newer in memory than at home, or
 //! just be on its way there: it is passed over. Its checkpoint writes all of it. A block without holds equals its
@@ -13,7 +13,7 @@ use steadfast_block::{BLOCK_SIZE, BlockNo};
 /// Reads before a block counts as damaged. One is not enough if the block is written during the read.
 const READS: usize = 3;
 
-/// What lies at the home of a metadata block.
+/// Content of a metadata block's home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtHome {
     /// A block with a valid checksum.
@@ -47,7 +47,7 @@ impl Journal {
         })
     }
 
-    /// Reads blocks of data from their homes, whatever is in memory: to see whether they can be read.
+    /// Reads blocks of data from their homes, not from memory: to see whether they can be read.
     ///
     /// # Errors
     /// The device's.

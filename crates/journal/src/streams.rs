@@ -4,7 +4,7 @@ use crate::StreamId;
 pub use crate::changes::Together;
 use std::time::Duration;
 
-/// How many merges are remembered.
+/// Number of merges that are remembered.
 pub const MERGES_KEPT: usize = 256;
 /// Shortest commit interval: a shorter one is this one.
 pub const COMMIT_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -32,7 +32,7 @@ pub struct StreamCounts {
 pub struct Merge {
     /// The stream whose operation joined them, and the other's.
     pub streams: [StreamId; 2],
-    /// What they had in common.
+    /// Cause of the merge.
     pub cause: Together,
 }
 
@@ -57,7 +57,7 @@ pub struct MergeCounts {
     pub life: u64,
 }
 
-/// What all streams did since the journal was opened.
+/// Totals of all streams since the journal was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StreamTotals {
     /// Streams that changed or synced something and were not forgotten.

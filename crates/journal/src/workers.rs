@@ -13,7 +13,7 @@ use crate::engine::Inner;
 use crate::sync::{MutexGuard, wait_timeout};
 use std::time::Duration;
 
-/// How often the checkpointer looks for work without a signal.
+/// Interval of the checkpointer's search for work without a signal.
 const WORKER_WAIT: Duration = Duration::from_millis(250);
 
 /// Commits transactions that closed because they were full, and those that the timekeeper leaves.
@@ -54,7 +54,7 @@ pub(crate) fn acknowledger(inner: &Inner) {
     }
 }
 
-/// Commits each stream when its commit interval has passed, and lets the client write in place what it keeps.
+/// Commits each stream when its commit interval has passed, and lets the client write its kept data in place.
 pub(crate) fn timekeeper(inner: &Inner) {
     let clock = &inner.config.clock;
     let mut last = clock.now();

@@ -1,6 +1,6 @@
 //! Crash exploration of the journal against its specification: after a cut, every stream
-//! recovers a prefix of its operations that contains everything synced, and what an
-//! operation built on is there with it. Each planted fault must be caught.
+//! recovers a prefix of its operations that contains everything synced, and each
+//! operation's prerequisites are there with it. Each planted fault must be caught.
 //!
 //! The storage program on top: `REGISTERS` registers of 8 bytes in metadata blocks, each of
 //! them empty, a value, or a pointer to a block of its own (written around the log, or
@@ -31,7 +31,7 @@ const POOL: std::ops::Range<u64> = 70..82;
 const BLOCKS: u64 = 82;
 const POINTER: u64 = 1 << 63;
 
-/// What a register means: nothing, a value, or the two halves of its block.
+/// Meaning of a register: nothing, a value, or the two halves of its block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 enum Reg {
     #[default]
@@ -152,10 +152,10 @@ fn observe(journal: &Journal) -> std::result::Result<State, String> {
     Ok(state)
 }
 
-/// What happened, for the specification.
+/// History for the specification.
 #[derive(Default)]
 struct History {
-    /// (stream, register, what it means afterwards)
+    /// (stream, register, its meaning afterwards)
     ops: Vec<(u32, u64, Reg)>,
     /// At each mark: operations that must survive.
     durable: Vec<usize>,
@@ -448,7 +448,8 @@ fn check(
 }
 
 /// kill -9, a new process on the same device whose cache lives on, and a cut while it recovers
-/// or later: what it read may be lost, what it decided may not change any more (corner 52).
+/// or later: the bytes that it read may be lost, its decision may not change any more (corner
+/// 52).
 fn killed(
     sim: SimDevice,
     allowed: &HashSet<State>,
@@ -598,7 +599,7 @@ mutation!(
 
 /// Three streams fill most of the log after a checkpoint and are committed as one record,
 /// which wraps into the space that the checkpoint freed.
-fn wrap_behind_a_checkpoint(faults: Faults) -> std::result::Result<u64, String> {
+fn wrap_after_a_checkpoint(faults: Faults) -> std::result::Result<u64, String> {
     let blocks = BLOCKS + 70;
     let sim = SimDevice::new(blocks);
     Journal::format(&sim, &REGION, &VOLUME).unwrap();
@@ -657,13 +658,13 @@ fn wrap_behind_a_checkpoint(faults: Faults) -> std::result::Result<u64, String> 
 }
 
 #[test]
-fn corner_53_log_space_is_reused_only_behind_a_durable_tail() {
-    wrap_behind_a_checkpoint(Faults::default()).unwrap_or_else(|e| panic!("{e}"));
+fn corner_53_log_space_is_reused_only_after_a_durable_tail() {
+    wrap_after_a_checkpoint(Faults::default()).unwrap_or_else(|e| panic!("{e}"));
     let broken = Faults {
         trim_early: true,
         ..Faults::default()
     };
-    let story = wrap_behind_a_checkpoint(broken).expect_err("the exploration misses trim_early");
+    let story = wrap_after_a_checkpoint(broken).expect_err("the exploration misses trim_early");
     println!("{story}");
 }
 

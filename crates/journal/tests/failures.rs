@@ -1,5 +1,5 @@
 //! Devices that fail, logs that rot: errors are sticky, acknowledged operations survive, and
-//! whatever the log holds, opening gives a typed error or a prefix of the operations.
+//! opening any log gives a typed error or a prefix of the operations.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -90,7 +90,7 @@ fn after(n: u64, skipped: &[u64]) -> [u64; SLOTS as usize] {
     out
 }
 
-/// What the workload saw of one planned failure.
+/// The workload's view of one planned failure.
 struct Seen {
     /// Values put before the journal failed, without the skipped ones.
     put: u64,
@@ -266,7 +266,7 @@ fn corner_12_rot_before_a_valid_record_is_corruption_and_a_torn_record_is_the_en
 }
 
 #[test]
-fn recovery_that_goes_on_behind_a_bad_record_is_noticed() {
+fn recovery_that_goes_on_after_a_bad_record_is_noticed() {
     let rotten = flip(&logged(5), REGION.log.0 + 2, 120);
     let mut config = Config::new(REGION, VOLUME).without_workers();
     config.faults.replay_past_bad = true;

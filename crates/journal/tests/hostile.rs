@@ -1,7 +1,8 @@
 //! Bad input: images that are no journal, another's, cut short or damaged in any one block, and
 //! devices that fail for good. Always a typed error that names block and reason; never a panic;
-//! what was acknowledged is there once the device is healed. `failures.rs` has single failures
-//! and crashes after them. The bodies of the fuzz targets run here, too, seeded and bounded.
+//! acknowledged operations are there once the device is healed. `failures.rs` has single
+//! failures and crashes after them. The bodies of the fuzz targets run here, too, seeded and
+//! bounded.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -106,7 +107,7 @@ fn each_input(runs: u64, body: &mut dyn FnMut(&[u8])) {
 }
 
 #[test]
-fn any_bytes_are_decoded_or_refused_and_what_is_encoded_is_decoded() {
+fn any_bytes_are_decoded_or_refused_and_encoded_ones_are_decoded() {
     each_input(20_000, &mut fuzz::tail_header);
     each_input(20_000, &mut fuzz::record);
 }
@@ -130,7 +131,7 @@ fn any_damage_to_a_log_sealed_or_not_is_an_error_or_one_state() {
 }
 
 #[test]
-fn what_is_no_journal_of_this_volume_is_refused_with_block_and_reason() {
+fn a_foreign_journal_is_refused_with_block_and_reason() {
     let image = logged(9);
     let said = |bytes: &[u8], volume: [u8; 16]| {
         let opened = Journal::open(memory(bytes), Config::new(REGION, volume).without_workers());
@@ -490,7 +491,7 @@ fn reading_only_survives_every_failed_read_and_writes_nothing() {
 }
 
 #[test]
-fn a_dump_shows_what_cannot_be_read_and_goes_on() {
+fn a_dump_shows_unreadable_parts_and_goes_on() {
     let image = logged(9);
     let (mut headers, mut covered, mut ends) = (0, 0, 0);
     let mut reads = 0;
@@ -528,7 +529,7 @@ fn a_dump_shows_what_cannot_be_read_and_goes_on() {
 }
 
 #[test]
-fn a_dump_shows_every_record_what_it_covers_and_where_the_log_ends() {
+fn a_dump_shows_every_record_its_covered_blocks_and_the_end_of_the_log() {
     let mut bytes = logged(9);
     // The last value's block never reached the disk; value 5's was overwritten once it was proved.
     block_mut(&mut bytes, DATA + 9).fill(0);

@@ -107,7 +107,7 @@ fn credits_that_suffice_are_enough_to_the_last_byte() {
 
 /// Freeing costs where the log has patches of the blocks.
 #[test]
-fn frees_are_charged_for_what_the_log_has_of_their_blocks() {
+fn frees_are_charged_for_their_blocks_in_the_log() {
     let (_device, journal) = fresh();
     for at in DATA..DATA + 4 {
         put(&journal, at, 1);
@@ -207,9 +207,9 @@ fn a_blank_device_is_not_formatted_and_can_be_created_on() {
     }
 }
 
-/// Headers that are gone are damage while the log holds anything: what it holds may have been acknowledged.
+/// Missing headers are damage while the log holds anything: its content may have been acknowledged.
 #[test]
-fn what_is_not_blank_is_never_formatted() {
+fn a_region_that_is_not_blank_is_never_formatted() {
     for dirt in [1, 90, 10, 40, 73] {
         let (device, journal) = fresh();
         put(&journal, DATA, 1);

@@ -3,14 +3,14 @@
 
 use steadfast_vfs::{Attr, Caller, Cookie, DirEntry, FileSystem, Ino, Result};
 
-/// What lies below one directory; its `..` is itself.
+/// View of the tree below one directory; its `..` is itself.
 pub struct Below<'a> {
     fs: &'a dyn FileSystem,
     root: Ino,
 }
 
 impl<'a> Below<'a> {
-    /// What lies below the directory `root` of `fs`.
+    /// View of the tree below the directory `root` of `fs`.
     #[must_use]
     pub fn new(fs: &'a dyn FileSystem, root: Ino) -> Below<'a> {
         Below { fs, root }

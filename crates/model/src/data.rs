@@ -1,7 +1,7 @@
 //! The bytes of one file, sparse and cheap to clone.
 //!
-//! Invariants: pages that are absent read as zeros; bytes of a page at or past the
-//! size are zero, so that growing a file never shows what a shrink cut off. Equal
+//! Invariants: pages that are absent read as zeros; bytes of a page at or past the size
+//! are zero, so that growing a file never shows bytes that a shrink cut off. Equal
 //! contents have equal digests, whichever pages happen to be present.
 
 use crate::hash::Hasher128;
@@ -93,7 +93,7 @@ impl FileData {
         self.size = self.size.max(offset + data.len() as u64);
     }
 
-    /// Sets the size; what is cut off is gone for good, what is added is zero.
+    /// Sets the size; bytes cut off are gone for good, added ones are zero.
     pub fn resize(&mut self, size: u64) {
         if size < self.size {
             let end = self.size;
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn corner_26_what_a_shrink_cut_off_never_comes_back() {
+    fn corner_26_bytes_cut_off_by_a_shrink_never_come_back() {
         let mut file = FileData::new();
         file.write(0, &[1; 5000]);
         file.resize(100);

@@ -1,7 +1,6 @@
 //! Disks that return to a flush, and which flush: the contracts `flush=store` and `flush=cache`.
 //!
-//! `flush=store`: what a flush acknowledged survives the loss of the machine; after any crash the disk is a flush that includes
-//! it.
+//! `flush=store`: acknowledged flushes survive the loss of the machine; after any crash the disk is a flush that includes them.
 //!
 //! `flush=cache`: a flush is durable on the cache device. If process or power fails, the disk is exactly the last flush. If machine
 //! or cache is lost, or another machine takes over, the disk is exactly some earlier flush, at most `lag` behind.
@@ -10,7 +9,7 @@
 
 use std::fmt;
 
-/// What a flush promises.
+/// Promise of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contract {
     /// `flush=store`.
@@ -19,12 +18,12 @@ pub enum Contract {
     Cache {
         /// The age at which a flush that the store lacks holds up acknowledgements.
         lag_ms: u64,
-        /// How much the store may lack, in the unit of [`Flushes::begin`].
+        /// Maximum lag of the store, in the unit of [`Flushes::begin`].
         lag_weight: u64,
     },
 }
 
-/// What was lost.
+/// Cause of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Process or power failed: the cache device is there.
@@ -42,7 +41,7 @@ struct Flush<D> {
     stored: bool,
 }
 
-/// The flushes of a disk, and what they left.
+/// The flushes of a disk, and their results.
 #[derive(Clone, Debug)]
 pub struct Flushes<D> {
     contract: Contract,
@@ -134,7 +133,7 @@ impl<D: PartialEq> Flushes<D> {
             return acknowledged;
         }
         let mut oldest = last(&|flush| flush.stored);
-        // What may be missing is younger than the lag at each acknowledgement, and no more than the lag allows.
+        // Missing changes are younger than the lag at each acknowledgement, and no more than the lag allows.
         let allowed = |oldest: usize| {
             let lost = &self.flushes[oldest + 1..=acknowledged.max(oldest)];
             let weight: u64 = lost.iter().map(|flush| flush.weight).sum();
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_is_there_unless_the_contract_allows_the_lag_to_be_lost() {
+    fn acknowledged_flushes_are_there_unless_the_contract_allows_the_lag_to_be_lost() {
         let begun = [100, 200, 300, 400];
         for (contract, loss, oldest) in [
             (Contract::Store, Loss::Power, 3),
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_found_never_was() {
+    fn lost_flushes_never_come_back() {
         let mut flushes = history(CACHE, [100, 200, 300, 400]);
         assert_eq!(flushes.found(&2, Loss::Cache), Ok(2));
         assert_eq!(flushes.found(&3, Loss::Power), Err(Wrong::NoFlush));

@@ -1,7 +1,7 @@
 //! Pages whose bytes are kept elsewhere: a recorder has them in its file already.
 //!
-//! Invariants: the pieces of a page do not overlap and lie in order; what no piece covers is zero; a store never changes bytes that a
-//! piece refers to.
+//! Invariants: the pieces of a page do not overlap and lie in order; bytes that no piece covers are zero; a store never changes
+//! bytes that a piece refers to.
 
 use crate::pages::PAGE;
 use std::fmt::Debug;
@@ -12,15 +12,15 @@ const PIECES_MAX: usize = 12;
 
 /// Bytes by their position, which never change.
 pub trait Store: Debug + Send + Sync {
-    /// Fills `buf` with the bytes from `offset` on. What cannot be had is left as zeros; it is the store that knows of it, and that
-    /// nothing that was read since is to be believed.
+    /// Fills `buf` with the bytes from `offset` on. Unavailable bytes are left as zeros; the store knows of it, and that
+    /// nothing read since can be trusted.
     fn read(&self, offset: u64, buf: &mut [u8]);
 }
 
-/// Where the bytes of a write are kept.
+/// Place of a write's bytes.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// There.
+    /// The store that has them.
     pub store: Arc<dyn Store>,
     /// The position of the first byte.
     pub offset: u64,
@@ -118,7 +118,7 @@ impl KeptPage {
 }
 
 fn piece(from: usize, len: usize, offset: u64) -> Piece {
-    // A page is smaller than what these hold.
+    // A page is smaller than the content of these.
     Piece {
         from: from as u16,
         to: (from + len) as u16,

@@ -3,18 +3,18 @@
 //! - [`tree`]: the POSIX file tree that every operation is defined on;
 //! - [`op`]: operations as values with a one-line text form, run on the tree or on
 //!   any file system;
-//! - [`snapshot`]: what can be observed, comparable, with readable differences;
-//! - [`ordered`]: the contracts `ordered` and `sync`: which trees a crash may leave;
+//! - [`snapshot`]: the observable state, comparable, with readable differences;
+//! - [`ordered`]: the contracts `ordered` and `sync`: the trees that a crash may leave;
 //! - [`prefix`]: the contract `metadata-prefix`, likewise: tree sequences;
-//! - [`relaxed`]: the contract `relaxed`, likewise: a kernel keeps what is written;
-//! - [`flushes`]: the contracts `flush=store` and `flush=cache`: which flush a disk may return to;
-//! - [`log`]: the logical log: which disks a crash of a journal may leave;
+//! - [`relaxed`]: the contract `relaxed`, likewise: a kernel keeps written pages;
+//! - [`flushes`]: the contracts `flush=store` and `flush=cache`: the flushes that a disk may return to;
+//! - [`log`]: the logical log: the disks that a crash of a journal may leave;
 //! - [`memfs`]: the tree as a file system;
 //! - [`below`]: one directory of a file system as a file system of its own;
 //! - [`workload`]: operations to test with.
 //!
-//! Nothing here does I/O or knows how the stack works inside: the model is short
-//! enough to be read and believed, the stack is compared with it.
+//! Nothing here does I/O or knows how the stack works inside: the model is short enough
+//! to be read and trusted, the stack is compared with it.
 
 pub mod below;
 pub mod data;

@@ -16,7 +16,7 @@
 //! set such bytes, they hold its value or one that any later operation gave them, in the cut or not.
 //!
 //! Times are the caller's: positions in a device's trace. An operation applied at `t` may be
-//! seen by cuts after `t`; what was acknowledged at `t` binds cuts at `t` and later.
+//! seen by cuts after `t`; an acknowledgement at `t` binds cuts at `t` and later.
 //!
 //! Module `check` finds the cut that explains a recovered disk, `explain` says why there is none.
 //! No I/O, no knowledge of any journal.
@@ -42,7 +42,7 @@ pub type Image = BTreeMap<u64, Arc<[u8]>>;
 /// Width of a counter in bytes (little-endian).
 pub const COUNTER_BYTES: usize = 8;
 
-/// How an operation uses an object.
+/// Access of an operation to an object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Access {
     /// It does not relate to others that share.
@@ -54,7 +54,7 @@ pub enum Access {
 /// One change of one block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// A new life with these contents, whatever was there.
+    /// A new life with these contents, not the former ones.
     Begin {
         /// The block.
         block: u64,
@@ -90,7 +90,7 @@ pub enum Change {
         block: u64,
         /// The first bit.
         first: usize,
-        /// How many.
+        /// Number of bits.
         count: usize,
         /// Set or cleared.
         value: bool,
@@ -201,14 +201,14 @@ impl Change {
     }
 }
 
-/// What happens atomically.
+/// Changes that happen atomically.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Operation {
-    /// Whose it is.
+    /// Its stream.
     pub stream: u32,
-    /// In this order.
+    /// Its changes, in this order.
     pub changes: Vec<Change>,
-    /// What it has in common with others beyond bytes.
+    /// Objects that relate it to others, beyond bytes.
     pub objects: Vec<(u64, Access)>,
 }
 
@@ -288,20 +288,20 @@ struct Applied {
     at: usize,
 }
 
-/// What a sync that is called now makes durable: for each stream, the least number of its operations.
+/// Promise of a sync that is called now: for each stream, the least number of its durable operations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Promise {
     least: Vec<u32>,
 }
 
-/// What was acknowledged up to a time.
+/// Acknowledgements up to a time.
 #[derive(Clone, Debug)]
 struct Bound {
     at: usize,
     least: Vec<u32>,
 }
 
-/// How a life's bytes are used so far.
+/// Uses of a life's bytes so far.
 #[derive(Clone, Debug, Default)]
 struct Usage {
     counters: BTreeSet<usize>,
@@ -509,7 +509,7 @@ impl Log {
         Ok(position)
     }
 
-    /// What a stream's prefix needs of other streams once `op` is its last operation.
+    /// Operations of other streams that a stream's prefix needs once `op` is its last operation.
     fn needs_of(&self, op: &Operation, stream: usize) -> Vec<u32> {
         let mut needs = self.needs[stream].last().cloned().unwrap_or_default();
         for (other, positions) in self.of_stream.iter().enumerate() {
@@ -530,8 +530,8 @@ impl Log {
         needs
     }
 
-    /// What a sync of a stream and objects makes durable if it is called now: everything of
-    /// the stream, and of every other stream everything up to its last use of one of the objects.
+    /// Promise of a sync of a stream and objects that is called now: everything of the stream,
+    /// and of every other stream everything up to its last use of one of the objects.
     #[must_use]
     pub fn promise(&self, stream: u32, objects: &[u64]) -> Promise {
         let mut promise = Promise::default();
@@ -552,7 +552,7 @@ impl Log {
         promise
     }
 
-    /// What makes everything durable.
+    /// Promise that makes everything durable.
     #[must_use]
     pub fn promise_all(&self) -> Promise {
         Promise {
@@ -560,7 +560,7 @@ impl Log {
         }
     }
 
-    /// What waiting for the operation at `position` makes durable.
+    /// Promise of waiting for the operation at `position`.
     #[must_use]
     pub fn promise_of(&self, position: usize) -> Promise {
         let mut promise = Promise::default();
@@ -570,7 +570,7 @@ impl Log {
         promise
     }
 
-    /// A promise was kept: whatever happens after `at`, it survives.
+    /// A promise was kept: it survives every later event after `at`.
     pub fn acknowledge(&mut self, promise: &Promise, at: usize) {
         let mut least = self
             .bounds
@@ -598,8 +598,8 @@ impl Log {
         self.freed.keys().copied()
     }
 
-    /// The power failed, and `survivors` explain what was `found`: they are the log's new,
-    /// durable beginning. Times start anew.
+    /// The power failed, and `survivors` explain `found`: they are the log's new, durable
+    /// beginning. Times start anew.
     pub fn crash(&mut self, survivors: &Survivors, found: &Image) {
         let mut disk = Image::new();
         for (block, len) in self.live(survivors) {
@@ -627,7 +627,7 @@ impl Log {
         least
     }
 
-    /// The prefixes of what had been applied before a time.
+    /// The prefixes of the operations applied before a time.
     fn most(&self, at: usize) -> Vec<u32> {
         let before = |p: &usize| self.ops[*p].at < at || self.is(Mutation::Future);
         self.of_stream
@@ -641,7 +641,7 @@ impl Log {
     }
 }
 
-/// What an operation does to the current disk, before it is known to be valid.
+/// Effect of an operation on the current disk, before it is known to be valid.
 #[derive(Default)]
 struct Scratch {
     blocks: BTreeMap<u64, (Option<Vec<u8>>, Usage)>,

@@ -1,4 +1,4 @@
-//! [`MemFs`]: the tree behind a lock, as a file system. Front ends are tested on it
+//! [`MemFs`]: the tree under a lock, as a file system. Front ends are tested on it
 //! without storage, and file systems against it.
 //!
 //! Reads work on a clone of the tree, which is a few pointers: no caller's code ever
@@ -87,8 +87,8 @@ impl MemFs {
     /// The tree as it is now.
     #[must_use]
     pub fn tree(&self) -> Tree {
-        // A panic while the lock was held cannot leave a torn tree behind that matters
-        // more than the panic: keep serving.
+        // A panic while the lock was held cannot leave a torn tree that matters more than
+        // the panic: keep serving.
         self.tree
             .read()
             .unwrap_or_else(PoisonError::into_inner)

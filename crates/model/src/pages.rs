@@ -95,7 +95,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// How many are present.
+    /// Number of present pages.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }

@@ -46,7 +46,7 @@ impl<T> Clone for PMap<T> {
     }
 }
 
-/// What differs at one key between two versions of a map.
+/// Difference at one key between two versions of a map.
 pub(crate) struct Change<'a, T> {
     pub(crate) key: u64,
     pub(crate) before: Option<&'a T>,

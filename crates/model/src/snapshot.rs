@@ -1,9 +1,9 @@
 //! The observable state of a file system, in one canonical form.
 //!
-//! A [`Snapshot`] maps every path to what is there. Two of them are equal if no
-//! program could tell the trees apart by names, attributes, contents and links
-//! (inode numbers aside). Times are compared if asked for ([`Observe`]); atime, ctime,
-//! the size of directories and the space used never are.
+//! A [`Snapshot`] maps every path to its entry. Two of them are equal if no program could
+//! tell the trees apart by names, attributes, contents and links (inode numbers aside).
+//! Times are compared if asked for ([`Observe`]); atime, ctime, the size of directories
+//! and the space used never are.
 //!
 //! [`Digest`] is a 128-bit summary: a sum over the paths, so the parts that a
 //! comparison may leave out are kept apart.
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use steadfast_vfs::{FileKind, Ino, Time};
 
-/// Which times are compared. Content, names and other attributes always are.
+/// Times that are compared. Content, names and other attributes always are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Observe {
     /// mtime of everything but directories.
@@ -43,10 +43,10 @@ impl Observe {
     };
 }
 
-/// What is at one path.
+/// Entry of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// Mode.
     pub perm: u16,
@@ -73,7 +73,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether the two differ at most in what a regular file holds, its size included, and in times.
+    /// Whether the two differ at most in the content of a regular file, its size included, and in times.
     pub(crate) fn same_but_content(&self, other: &Entry) -> bool {
         let sized = |entry: &Entry| match entry.kind {
             FileKind::Regular => 0,
@@ -101,7 +101,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Whether the two agree in what is observed.
+    /// Whether the two agree in the observed fields.
     #[must_use]
     pub fn agrees(&self, other: &Digest, observe: Observe) -> bool {
         self.content == other.content
@@ -113,7 +113,7 @@ impl Digest {
 /// A tree as observed.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Snapshot {
-    /// What is at each path; `/` is the root.
+    /// Entry of each path; `/` is the root.
     pub entries: BTreeMap<Vec<u8>, Entry>,
 }
 
@@ -144,7 +144,7 @@ fn link_up(entries: &mut BTreeMap<Vec<u8>, Entry>, inos: &BTreeMap<Vec<u8>, Ino>
 }
 
 impl Snapshot {
-    /// What can be observed of a tree (open inodes without names cannot).
+    /// Everything observable of a tree (open inodes without names cannot be observed).
     #[must_use]
     pub fn of_tree(tree: &Tree) -> Snapshot {
         let mut snapshot = Snapshot::default();
@@ -230,7 +230,7 @@ impl Tree {
         })
     }
 
-    /// What can be observed of this tree.
+    /// Everything observable of this tree.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of_tree(self)

@@ -13,7 +13,7 @@ use steadfast_vfs::{
     AllocateMode, Caller, FileKind, RenameMode, SetAttr, SetTime, Stream, Time, XattrMode,
 };
 
-/// What a random workload is like.
+/// Shape of a random workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Streams, each with its operations in between those of the others.
@@ -423,7 +423,7 @@ pub fn small_space() -> (Vec<Op>, Vec<Op>) {
         value: list_for(7, 5),
         mode: XattrMode::Any,
     };
-    // The one changes the mode, the other what `/d/y` and `/d/g` become.
+    // The one changes the mode, the other the inodes of `/d/y` and `/d/g`.
     let acls = [set("/a", XATTR_ACCESS), set("/d", XATTR_DEFAULT)];
     let ops = parse(&ops).into_iter().chain(acls).collect();
     (parse(&setup), ops)

@@ -1,9 +1,9 @@
 //! The tree against the kernel: random operations on the directory for temporary
 //! files have the errors and the effects that the model says.
 //!
-//! Only what the standard library can ask for is compared, without changes of
-//! identity; paths that lead through a symbolic link are left out, because the model
-//! does not follow them.
+//! Only operations that the standard library offers are compared, without changes of
+//! identity; paths that lead through a symbolic link are left out, because the model does
+//! not follow them.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, DirBuilder, OpenOptions};

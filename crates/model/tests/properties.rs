@@ -1,5 +1,5 @@
 //! Properties of the model as a whole: the tree, the file system made of it, and the
-//! snapshots of both say the same, whatever is done to them.
+//! snapshots of both agree after any operations.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;

@@ -158,7 +158,7 @@ extern "C" fn dump_plugin() {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// What handles point to.
+/// Target of handles.
 static HANDLE: u8 = 0;
 
 extern "C" fn open(_read_only: c_int) -> Handle {
@@ -290,7 +290,7 @@ full=flush|wait|wait:SECONDS  what a write does that the epoch has no room for: 
 gone=keep|flush|rollback      what becomes of unflushed writes when the last client has gone
 readonly=true                 refuse writes, and do not change the image";
 
-/// Where nbdkit begins. The table lives as long as the process.
+/// Entry point of nbdkit. The table lives as long as the process.
 #[unsafe(no_mangle)]
 extern "C" fn plugin_init() -> *const c_void {
     let table = Plugin {

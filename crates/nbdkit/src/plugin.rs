@@ -25,7 +25,7 @@ const EINVAL: i32 = 22;
 const EIO: i32 = 5;
 const ESHUTDOWN: i32 = 108;
 
-/// How long requests in progress may take yet when the disk is closed.
+/// Time that requests in progress have when the disk is closed.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) type Result<T> = std::result::Result<T, Failed>;
@@ -234,7 +234,7 @@ pub(crate) fn close() -> Result<()> {
 /// disk does not flush on its own.
 pub(crate) fn block_size() -> Result<[u32; 3]> {
     const BLOCK: u32 = 4096;
-    /// What clients take as the largest where nothing is said.
+    /// Clients' default for the largest request.
     const LARGEST: u64 = 32 << 20;
     let epoch = match held(&SETTINGS).as_ref().map(|s| s.full) {
         Some(Full::Wait(_)) => served()?.epoch_bytes(),

@@ -216,7 +216,7 @@ fn corner_47_where_epochs_wait_a_write_waits_for_another_clients_flush_or_is_ref
 }
 
 #[test]
-fn corner_64_the_next_client_finds_what_was_chosen_of_one_that_died() {
+fn corner_64_the_next_client_finds_the_chosen_part_of_a_dead_ones_writes() {
     let Some(dir) = place() else { return };
     for (gone, found) in [("keep", 2), ("rollback", 1)] {
         assert_eq!(after_a_client_died(dir.path(), gone, found, 0), 1, "{gone}");

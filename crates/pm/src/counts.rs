@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::ops::Sub;
 
-/// What a thread has done to all regions since it started.
+/// Counts of a thread over all regions since it started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Ordinary stores of one word.
@@ -22,7 +22,7 @@ pub struct Counts {
 impl Sub for Counts {
     type Output = Counts;
 
-    /// What happened between two looks at the counters.
+    /// Counts between two looks at the counters.
     fn sub(self, earlier: Counts) -> Counts {
         Counts {
             stores: self.stores - earlier.stores,

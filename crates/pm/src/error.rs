@@ -1,4 +1,4 @@
-//! Why a region cannot be opened or created.
+//! Errors of opening and creating regions.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use crate::PAGE_BYTES;
 /// Shorthand for results with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a region cannot be opened or created. Every message names the file, the cause and, where there is one, the remedy.
+/// Error of opening or creating a region. Every message names the file, the cause and, where there is one, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// Operation that failed.
         action: &'static str,
         /// On which file.
         path: PathBuf,
@@ -43,9 +43,9 @@ pub enum Error {
         path.display()
     )]
     WrongKind {
-        /// What was to be opened.
+        /// The file.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         found: &'static str,
     },
     /// A file whose pages the kernel writes back by itself.
@@ -109,7 +109,7 @@ pub enum Error {
     Exists {
         /// The file.
         path: PathBuf,
-        /// What it is or holds.
+        /// Its kind or content.
         found: &'static str,
     },
     /// The file system has no room for all pages of the file.

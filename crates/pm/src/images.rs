@@ -26,10 +26,10 @@ use crate::recorder::Event;
 use crate::trace::Trace;
 use crate::{LINE_BYTES, Region, WORD_BYTES};
 
-/// Which crash images are formed.
+/// Options of an exploration of crash images.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exploration {
-    /// What the platform promises.
+    /// The platform's promise.
     pub model: Model,
     /// Most combinations at a cut that are all formed.
     pub images_max: u64,
@@ -50,7 +50,7 @@ impl Default for Exploration {
     }
 }
 
-/// What an exploration has looked at.
+/// Counts of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Explored {
     /// Images that were checked.
@@ -65,7 +65,7 @@ pub struct Explored {
     pub sampled: u64,
 }
 
-/// What a power cut leaves.
+/// State after a power cut.
 pub struct CrashImage<'a> {
     words: &'a [u64],
     trace: &'a Trace,
@@ -128,7 +128,7 @@ impl fmt::Debug for CrashImage<'_> {
 }
 
 impl fmt::Display for CrashImage<'_> {
-    /// Where the crash was and which stores are lost, as a test would print it.
+    /// Position of the crash and the lost stores, as a test would print it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events = self.trace.events();
         write!(f, "crash after {} of {} events", self.cut, events.len())?;
@@ -341,7 +341,7 @@ where
     }
 }
 
-/// What may be lost at a cut.
+/// Stores that may be lost at a cut.
 struct Cut {
     index: usize,
     key: u128,
@@ -386,7 +386,7 @@ impl Cut {
         }
     }
 
-    /// What is varied independently, if only words that are `read` matter.
+    /// Units that are varied independently, if only words that are `read` matter.
     fn units(&self, read: impl Fn(u64) -> bool) -> Vec<Unit> {
         let mut groups = vec![Vec::new(); self.lengths.len()];
         for (group, store) in &self.stores {

@@ -122,7 +122,7 @@ impl Mapping {
         // atomic words.
         let start = match unsafe { mmap(ptr::null_mut(), bytes, protection, flags, fd, 0) } {
             Ok(start) => start,
-            // The second is what a kernel before 4.15 says.
+            // The second is the answer of a kernel before 4.15.
             Err(Errno::OPNOTSUPP | Errno::INVAL) if synchronous => {
                 return Err(MapError::NotSynchronous);
             }
@@ -158,7 +158,7 @@ impl Mapping {
             Advice::LinuxPopulateRead
         };
         let (at, bytes) = (self.start.as_ptr().cast(), self.words * 8);
-        // SAFETY: the range is mapped by `self`; its bytes stay what they are.
+        // SAFETY: the range is mapped by `self`; its bytes do not change.
         match unsafe { madvise(at, bytes, advice) } {
             // A kernel before 5.14 does not know the advice.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
@@ -198,7 +198,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Why a file is not mapped.
+/// Reason why a file is not mapped.
 pub(crate) enum MapError {
     /// The kernel gives no synchronous mapping of it.
     NotSynchronous,

@@ -1,8 +1,8 @@
-//! Persistence models: which stores a crash may lose.
+//! Persistence models: the stores that a crash may lose.
 //!
 //! Stores fall into *groups*. The stores of a group become durable in the order in which they were issued; those of different
-//! groups become durable independently. So a crash leaves a prefix of each group. What a fence has made durable is a part of
-//! every such prefix:
+//! groups become durable independently. So a crash leaves a prefix of each group. Stores that a fence has made durable are a
+//! part of every such prefix:
 //!
 //! | | ordinary stores | non-temporal stores |
 //! |---|---|---|
@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::recorder::Event;
 use crate::{LINE_BYTES, WORD_BYTES};
 
-/// What a platform promises of stores that are not yet fenced.
+/// A platform's promise for stores that are not yet fenced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Model {
     /// x86: the stores to one cache line become durable in order, those to different lines in any order.
@@ -63,7 +63,7 @@ pub(crate) struct Pending {
     key: u128,
     /// The stores that a crash may lose, by group, in order.
     groups: BTreeMap<Group, Vec<Store>>,
-    /// For each thread what its next fence makes durable: the stores of a group up to an event.
+    /// Stores that the next fence of each thread makes durable: the stores of a group up to an event.
     promised: HashMap<u32, BTreeMap<Group, usize>>,
 }
 

@@ -21,13 +21,13 @@ pub enum Eadr {
     /// If the platform says so.
     #[default]
     Detect,
-    /// Yes, whatever the platform says. If that is wrong, a power cut damages the volume.
+    /// Yes, regardless of the platform. If that is wrong, a power cut damages the volume.
     Assume,
-    /// No, whatever the platform says: lines are written back.
+    /// No, regardless of the platform: lines are written back.
     Ignore,
 }
 
-/// How to open a region.
+/// Options for opening a region.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Refuse stores. Needs no write permission, shares the file with other readers, and takes files on any file system.
@@ -193,7 +193,7 @@ fn holds_data(file: &LockedFile, bytes: u64) -> bool {
 /// Gives a locked file its size, makes that and its name durable, and opens it.
 fn resized(file: LockedFile, path: &Path, bytes: u64, options: &OpenOptions) -> Result<Region> {
     let place = Place::of(&file, path)?;
-    // What could be refused is refused before the file is changed.
+    // All reasons to refuse are checked before the file is changed.
     check_size(path, bytes, place.unit)?;
     durability(path, options, &place)?;
     map(&file, path, place.unit, &place, options)?;
@@ -237,7 +237,7 @@ fn from_locked(file: LockedFile, path: &Path, options: &OpenOptions) -> Result<R
     ))
 }
 
-/// Where an open file lies.
+/// Place of an open file.
 struct Place {
     /// Size of the file.
     bytes: u64,
@@ -300,7 +300,7 @@ fn map(
     })
 }
 
-/// When stores to a file will be durable.
+/// Persistence of stores to a file.
 fn durability(path: &Path, options: &OpenOptions, place: &Place) -> Result<Durability> {
     let eadr = match options.eadr {
         Eadr::Assume => true,
@@ -355,7 +355,7 @@ fn io_failure(action: &'static str, path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// What a region can live in.
+/// Kind of file that can hold a region.
 enum Kind {
     File,
     DaxDevice(platform::DaxDevice),

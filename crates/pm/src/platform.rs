@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatFs, major, minor};
 
-/// What the memory of a file is.
+/// Kind of a file's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Memory {
     /// Of a file system in memory: the file's pages are never written to a disk, so nothing can tear.
@@ -57,7 +57,7 @@ pub(crate) fn dax_device(sys: &Path, number: u64) -> Option<DaxDevice> {
     })
 }
 
-/// Where a device number was found.
+/// Place where a device number was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Device {
     /// A character device.

@@ -1,8 +1,8 @@
 //! The recorder: every store, write-back and fence on a region, in order, and which words were read.
 //!
 //! A store and its event are one step under the recorder's lock, so the order of events is the order in which the stores
-//! became visible, whatever the number of threads. Events know their thread, because a fence orders only what its own thread
-//! wrote back.
+//! became visible, with any number of threads. Events know their thread, because a fence orders only write-backs of its own
+//! thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -10,7 +10,7 @@ use crate::open::LockedFile;
 use crate::recorder::{Event, Recorder};
 use crate::{LINE_BYTES, WORD_BYTES, counts};
 
-/// When a store is durable.
+/// Persistence of stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// After its line is written back by this instruction, and a fence.
@@ -22,7 +22,7 @@ pub enum Durability {
 /// A region of persistent memory. See the [crate's documentation](crate).
 ///
 /// All methods take `&self`: words are atomic, so that racing threads see old or new words and never a torn one. Order between
-/// threads is the caller's: what was written by [`write_data`](Region::write_data) is ordered before later stores only by a
+/// threads is the caller's: stores by [`write_data`](Region::write_data) are ordered before later stores only by a
 /// [`fence`](Region::fence).
 pub struct Region {
     mapping: Mapping,
@@ -44,7 +44,7 @@ pub struct Line<'r> {
 /// Words of a line.
 const LINE_WORDS: usize = (LINE_BYTES / WORD_BYTES) as usize;
 
-/// What a store has to care about besides its word.
+/// Mode of stores.
 enum Mode {
     Plain,
     ReadOnly,
@@ -145,7 +145,7 @@ impl Region {
         self.mapping.words().len() as u64 * WORD_BYTES
     }
 
-    /// When stores are durable.
+    /// Persistence of the region's stores.
     #[must_use]
     pub fn durability(&self) -> Durability {
         self.durability

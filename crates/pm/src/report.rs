@@ -57,13 +57,13 @@ impl fmt::Display for Report {
 /// The ordinary stores to a line that are not fenced.
 #[derive(Default)]
 struct Line {
-    /// Not written back.
+    /// Stores that are not written back.
     dirty: Vec<usize>,
     /// Written back, by which thread.
     written_back: Vec<(usize, u32)>,
 }
 
-/// What a thread has to fence.
+/// Stores and write-backs that a thread has to fence.
 #[derive(Default)]
 struct Thread {
     lines: HashSet<u64>,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_back_and_fenced_is_clean() {
+    fn stores_written_back_and_fenced_are_clean() {
         let clean = report(&[
             (store(0), 1),
             (store(72), 1),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_may_write_back_what_another_has_not_fenced() {
+    fn a_thread_may_write_back_unfenced_stores_of_another() {
         let of = |last| report(&[(store(0), 1), (line(0), 1), (line(0), 2), (FENCE, last)]);
         assert_eq!(of(2), Report::default());
         assert_eq!(of(1), Report::default());

@@ -46,7 +46,7 @@ static SLOTS: [Slot; REGIONS_MAX] = [const {
     }
 }; REGIONS_MAX];
 
-/// What was installed before.
+/// Handler that was installed before.
 static FORMER: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// A range whose faults are caught, until it is dropped. The range must stay mapped as long.
@@ -117,7 +117,7 @@ fn install() -> io::Result<()> {
         let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_sigbus;
         ours.sa_sigaction = handler as usize;
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        // SAFETY: the handler has the signature that SA_SIGINFO asks for, and does only what a handler may do.
+        // SAFETY: the handler has the signature that SA_SIGINFO asks for, and does only actions that a handler may do.
         if unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, ptr::null_mut()) } != 0 {
             return failure();
         }
@@ -189,7 +189,7 @@ fn forward(signal: c_int, code: c_int, info: *mut siginfo_t, context: *mut c_voi
             }
         }
         handler if flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: it was installed as a handler of this kind, and gets what the kernel passed.
+            // SAFETY: it was installed as a handler of this kind, and gets the kernel's arguments.
             unsafe {
                 let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
                     std::mem::transmute::<usize, _>(handler);

@@ -47,7 +47,7 @@ fn file_of(path: &Path, content: &[u8]) {
 }
 
 #[test]
-fn what_is_stored_is_in_the_file_and_stays_there() {
+fn stores_are_in_the_file_and_stay_there() {
     let dir = tmpfs();
     let (path, region) = created(&dir);
     assert_eq!(region.len(), BYTES);
@@ -113,7 +113,7 @@ fn a_file_larger_than_its_file_system_is_refused_and_not_left() {
 }
 
 #[test]
-fn the_second_opener_is_told_that_the_region_is_in_use() {
+fn the_second_open_fails_because_the_region_is_in_use() {
     let dir = tmpfs();
     let (path, region) = created(&dir);
     for options in [OpenOptions::default(), read_only()] {
@@ -242,7 +242,7 @@ fn a_file_on_a_disk_is_refused_unless_it_is_only_read() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn other_kinds_of_files_are_refused() {
     let dir = tmpfs();
     let fifo = dir.path().join("fifo");
     rustix::fs::mknodat(

@@ -52,7 +52,7 @@ fn a_region_whose_file_shrinks_fails_and_the_process_lives() {
     assert_eq!(data, [0; 10000]);
     region.write_back(0, BYTES);
     region.fence();
-    // What is left of the file is still there.
+    // The rest of the file is still there.
     assert_eq!(region.load(4096), 4097);
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
     assert!(!other.failed());
@@ -121,7 +121,7 @@ fn child(case: &str) -> ExitStatus {
 fn fault_elsewhere() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let file = File::create_new(dir.path().join("file")).unwrap();
-    // SAFETY: a new mapping of a file that has no bytes; touching it faults, which is what the test is about.
+    // SAFETY: a new mapping of a file that has no bytes; the test touches it to make it fault.
     unsafe {
         let at = libc::mmap(
             ptr::null_mut(),

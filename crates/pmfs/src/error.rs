@@ -4,7 +4,7 @@ use crate::fsck::finding::Finding;
 use crate::layout::{FEATURES, REGION_BYTES_MAX, REGION_BYTES_MIN, VERSION};
 use crate::state::Medium;
 
-/// Why a volume could not be made, mounted, checked or grown.
+/// Error of making, mounting, checking or growing a volume.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -49,7 +49,7 @@ pub enum Error {
         "both copies of the superblock are damaged ({detail}): restore the first 8 KiB from a backup"
     )]
     Superblock {
-        /// What is wrong.
+        /// Description of the damage.
         detail: String,
     },
     /// The region has a size that no volume can have.
@@ -73,7 +73,7 @@ pub enum Error {
         .first.as_ref().map(|first| format!(", first: {first}")).unwrap_or_default()
     )]
     Damaged {
-        /// How many.
+        /// Number of findings.
         count: u64,
         /// The first of them.
         first: Option<Box<Finding>>,
@@ -84,7 +84,7 @@ pub enum Error {
     /// The memory failed while it was used.
     #[error("{attempt}: the memory failed: the file was cut short, or the medium is broken")]
     Memory {
-        /// What was attempted.
+        /// Operation that failed.
         attempt: &'static str,
     },
 }

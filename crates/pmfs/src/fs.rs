@@ -40,7 +40,7 @@ use steadfast_vfs::{
     NewNode, RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, XattrMode,
 };
 
-/// What a failed region is reported as.
+/// Message for a failed region.
 const FAILED: &str =
     "the persistent memory failed: its file was cut short, or the medium is broken";
 
@@ -85,18 +85,18 @@ impl PmFs {
     /// Unmounts, and gives the region back.
     #[must_use]
     pub fn into_region(self) -> Region {
-        // What unmounting reports, the region says itself.
+        // The region itself reports the failures of unmounting.
         let _ = self.unmount();
         self.mount.medium.into_region()
     }
 
-    /// What the mount found.
+    /// Findings of the mount.
     #[must_use]
     pub fn report(&self) -> &MountReport {
         &self.mount.report
     }
 
-    /// What the superblock says.
+    /// Content of the superblock.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.mount.superblock

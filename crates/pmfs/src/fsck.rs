@@ -1,10 +1,10 @@
 //! Checks a volume that is not mounted, and repairs it if asked to.
 //!
 //! A check is the look that a mount takes ([`crate::mount`]): one place decides the findings, and the right state. A check
-//! stores nothing. A repair stores what a mount would, fences, then stores what puts damage right, and looks again until
-//! nothing is left. It loses nothing that can be reached: a name that cannot be is replaced, a directory page in a wrong
-//! place is moved; a name is only removed if it leads nowhere or if the inode can be reached by another. A cut in the middle
-//! leaves a volume that the next repair goes on with.
+//! stores nothing. A repair stores the fixes of a mount, fences, then stores the repairs of damage, and looks again until
+//! nothing is left. It loses nothing that can be reached: an invalid name is replaced, a directory page in a wrong place is
+//! moved; a name is only removed if it leads nowhere or if the inode can be reached by another. A cut in the middle leaves a
+//! volume that the next repair goes on with.
 //!
 //! Metadata has no checksums, so a wrong value that could be right is not found.
 
@@ -30,7 +30,7 @@ use steadfast_vfs::FileKind;
 /// Looks that a repair takes before it gives up.
 const ROUNDS_MAX: usize = 8;
 
-/// How to check.
+/// Options of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FsckOptions {
     /// Repair the findings. Without it nothing is stored.
@@ -39,16 +39,16 @@ pub struct FsckOptions {
     pub threads: usize,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FsckReport {
     /// The volume.
     pub superblock: Superblock,
-    /// What the last mount left.
+    /// Hints of the last mount.
     pub hints: Hints,
-    /// What was found, at most 1,000 of it.
+    /// Findings, at most 1,000.
     pub findings: Vec<Finding>,
-    /// How many there were of each kind, those that are not listed included.
+    /// Number of findings of each kind, those that are not listed included.
     pub counts: BTreeMap<Problem, u64>,
     /// The kinds and numbers of problems that a repair has left. Empty if no repair was requested.
     pub left: BTreeMap<Problem, u64>,
@@ -174,7 +174,7 @@ fn look(
     Ok(seen)
 }
 
-/// What is to be said of the superblock.
+/// Findings about the superblock.
 fn of_superblock(found: &Found) -> Log {
     let mut log = Log::default();
     let damage = found
@@ -204,7 +204,7 @@ fn of_superblock(found: &Found) -> Log {
     log
 }
 
-/// What one look wants stored.
+/// Fixes that one look asks for.
 struct Round {
     recovery: Vec<Fix>,
     repairs: Vec<Fix>,

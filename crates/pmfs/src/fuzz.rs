@@ -1,9 +1,9 @@
-//! Body of the fuzz target `pm`: conditions that hold for any words of a volume. A violation is a panic. Behind the feature
-//! `fuzz`; no part of the public interface.
+//! Body of the fuzz target `pm`: conditions that hold for any words of a volume. A violation is a panic. Only with the
+//! feature `fuzz`; no part of the public interface.
 //!
-//! The fuzzer's bytes are decisions: which words of a valid volume change, how, and whether the superblock is sealed again;
-//! then what is called. What must hold: no panic, no endless walk; a check finds what a mount for writing refuses; a repair
-//! leaves a volume that a check finds in order and that can be mounted.
+//! The fuzzer's bytes are decisions: the words of a valid volume that change, their changes, and whether the superblock is
+//! sealed again; then the calls. Conditions: no panic, no endless walk; a check finds what a mount for writing refuses; a
+//! repair leaves a volume that a check finds in order and that can be mounted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::OnceLock;

@@ -19,7 +19,7 @@ use crate::mkfs::zero_tables;
 use crate::superblock::{self, COPIES, Superblock};
 use steadfast_pm::Region;
 
-/// What was grown.
+/// Result of growing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grown {
     /// The volume before.

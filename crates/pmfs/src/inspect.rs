@@ -27,14 +27,14 @@ pub struct Inspector {
     found: Found,
 }
 
-/// What a volume is, and how full.
+/// Identity and usage of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeInfo {
-    /// What it is.
+    /// Content of its superblock.
     pub superblock: Superblock,
-    /// What the last mount left.
+    /// Hints of the last mount.
     pub hints: Hints,
-    /// What is wrong with the superblock and with its copy.
+    /// Faults of the superblock and of its copy.
     pub superblock_damage: [Option<String>; 2],
     /// Bytes of the region, which may be longer than the volume.
     pub region_bytes: u64,
@@ -50,9 +50,9 @@ pub struct VolumeInfo {
     pub free_inodes: u64,
     /// Inodes in use, by kind.
     pub kinds: BTreeMap<FileKind, u64>,
-    /// What the next mount finds, by kind.
+    /// Findings that the next mount will have, by kind.
     pub counts: BTreeMap<Problem, u64>,
-    /// How much of that is damage.
+    /// Number of those that are damage.
     pub damage: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct InodeDump {
     pub address: u64,
     /// Generation; 0 if it was never born.
     pub generation: u32,
-    /// What it is; `None` if that is unknown.
+    /// Kind of the inode; `None` if that is unknown.
     pub kind: Option<FileKind>,
     /// Changes of this life.
     pub sequence: u64,
@@ -108,7 +108,7 @@ pub struct PageDump {
     pub owner_alive: bool,
     /// Offset in the owner, in pages.
     pub offset: u64,
-    /// What it holds; `None` if that is unknown.
+    /// Kind of its content; `None` if that is unknown.
     pub kind: Option<PageKind>,
     /// Its life word.
     pub life: Life,
@@ -139,7 +139,7 @@ pub struct SlotDump {
     pub slots: u64,
 }
 
-/// What some pages are used for.
+/// Use of some pages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PageUse {
     /// Superblock and its copy; in chunks after the first: nothing.
@@ -220,7 +220,7 @@ impl Inspector {
         Ok(Inspector { medium, found })
     }
 
-    /// What the volume is.
+    /// Content of the superblock.
     #[must_use]
     pub fn superblock(&self) -> &Superblock {
         &self.found.superblock
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_volume_is_told_about() {
+    fn a_new_volume_is_described() {
         let info = info(region(), 1, &mut |_, _| {}).unwrap();
         assert_eq!(info.kinds, BTreeMap::from([(FileKind::Directory, 1)]));
         assert_eq!(info.free_pages, info.data_pages);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_are_none_are_not_told_about() {
+    fn free_objects_are_not_described() {
         let inspector = Inspector::open(region()).unwrap();
         let inodes = inspector.geometry().inodes();
         assert!(inspector.inode(0).is_none() && inspector.inode(inodes + 1).is_none());

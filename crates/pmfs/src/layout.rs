@@ -287,7 +287,7 @@ pub fn slots_of(name_len: usize) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PageState {
-    /// Not part of it.
+    /// The page is no part of an inode.
     Free = 0,
     /// Allocated, reads as zeros.
     Unwritten = 1,
@@ -354,7 +354,7 @@ impl Life {
     }
 }
 
-/// What a page holds.
+/// Kind of a page's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PageKind {
@@ -371,7 +371,7 @@ pub enum PageKind {
 pub struct PageOffset {
     /// Offset in its object, in pages.
     pub offset: u64,
-    /// What the page holds.
+    /// Kind of the page's content.
     pub kind: PageKind,
 }
 
@@ -398,7 +398,7 @@ impl PageOffset {
     }
 }
 
-/// Where the extended attributes of an inode are; part of its mode word.
+/// Place of an inode's extended attributes; part of its mode word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum AttributePlace {
@@ -418,7 +418,7 @@ pub struct Commit {
     pub sequence: u64,
     /// Permission bits, 12.
     pub perm: u16,
-    /// Where the extended attributes are.
+    /// Place of the extended attributes.
     pub attributes: AttributePlace,
 }
 
@@ -443,7 +443,7 @@ impl Commit {
         }
     }
 
-    /// Which of two slots counts.
+    /// Index of the slot that counts, of two.
     #[must_use]
     pub fn parity(self) -> usize {
         (self.sequence & 1) as usize
@@ -457,7 +457,7 @@ pub struct Pointer {
     pub from: Place,
     /// That slot's tag at the time.
     pub tag: u64,
-    /// In an exchange: the number of the inode that the other slot is to name.
+    /// Number of the inode that the other slot is to name, in an exchange.
     pub exchange: Option<u32>,
 }
 
@@ -513,7 +513,7 @@ impl Tag {
     }
 }
 
-/// Where the objects of a region are.
+/// Places of a region's objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Pages of the region.

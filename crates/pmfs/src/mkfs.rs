@@ -19,7 +19,7 @@ use crate::superblock::{self, COPIES, Superblock};
 use steadfast_pm::Region;
 use steadfast_vfs::{Clock, FileKind, SystemClock, Time};
 
-/// How to make a volume. The default suits most.
+/// Options for making a volume. The default suits most.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MkfsOptions {
     /// Name of the volume, at most 32 bytes.

@@ -43,17 +43,17 @@ use workers::Workers;
 pub struct Mount {
     /// The region.
     pub medium: Medium,
-    /// What it is.
+    /// Content of its superblock.
     pub superblock: Superblock,
     /// Its inodes.
     pub table: Table,
-    /// What is free; `None` if it is mounted read-only.
+    /// Free space; `None` if it is mounted read-only.
     pub free: Option<FreeSpace>,
-    /// What the mount found.
+    /// Findings of the mount.
     pub report: MountReport,
 }
 
-/// What a mount found.
+/// Findings of a mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountReport {
     /// Nothing is stored.
@@ -68,7 +68,7 @@ pub struct MountReport {
     pub free_inodes: u64,
     /// Words that recovery stored, or, in a read-only mount, would have stored.
     pub recovered_words: u64,
-    /// How many there were of each kind of finding.
+    /// Number of findings of each kind.
     pub counts: BTreeMap<Problem, u64>,
     /// Damage: there is none unless the mount is read-only. At most 1,000 of it.
     pub damage: Vec<Finding>,

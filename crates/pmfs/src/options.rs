@@ -1,10 +1,10 @@
-//! How to mount.
+//! Options of a mount.
 
 use std::fmt;
 use std::sync::Arc;
 use steadfast_vfs::{Clock, SystemClock};
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct MountOptions {
@@ -15,7 +15,7 @@ pub struct MountOptions {
     pub in_place: bool,
     /// Threads that scan the region; one for each processor if it is 0.
     pub scan_threads: usize,
-    /// Where times come from.
+    /// Source of times.
     pub clock: Arc<dyn Clock>,
 }
 

@@ -1,7 +1,7 @@
 //! The superblock: the parameters of a volume, in two copies, and hints that change with each mount.
 //!
-//! Promise: nothing in a superblock is believed before its checksum and its geometry were checked against the region, so
-//! a holder of a [`Superblock`] may compute addresses with its geometry. The first copy that is valid counts.
+//! Promise: a superblock is used only after its checksum and its geometry were checked against the region, so a holder
+//! of a [`Superblock`] may compute addresses with its geometry. The first copy that is valid counts.
 //!
 //! Superblocks are stored by mkfs, by a growth and by a repair; hints by a mount and an unmount.
 
@@ -19,7 +19,7 @@ const SEALED_BYTES: u64 = 128;
 /// The pages of superblock and copy.
 pub(crate) const COPIES: [Page; 2] = [Page(0), Page(1)];
 
-/// What a volume is.
+/// Identity of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
     /// Format version.
@@ -30,11 +30,11 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// Name that people gave it.
     pub label: String,
-    /// Where its objects are.
+    /// Places of its objects.
     pub geometry: Geometry,
 }
 
-/// What the last mount left.
+/// Hints of the last mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hints {
     /// The volume was unmounted.
@@ -46,7 +46,7 @@ pub struct Hints {
 /// A superblock that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// What it says.
+    /// Content of the superblock.
     pub superblock: Superblock,
     /// Hints.
     pub hints: Hints,
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_volume_of_this_program_is_told_apart() {
+    fn foreign_volumes_are_distinguished() {
         let sb = superblock(1 << 20);
         let region = Region::anonymous(1 << 20);
         assert!(matches!(load(&region), Err(Error::NotAVolume)));

@@ -1,8 +1,8 @@
 //! The inodes of a mounted volume: the state of each in memory, besides the words on the medium.
 //!
 //! Promise: a number has one place, and at most one inode lives there at a time. It does so from its birth, or from the mount,
-//! until the inode is free again. Attributes are not kept here: the inode on the medium has them, one line away. What is
-//! derived is: link count, parent, names, and where the pages are.
+//! until the inode is free again. Attributes are not kept here: the inode on the medium has them, one line away. Derived are:
+//! link count, parent, names, and the places of the pages.
 //!
 //! Places are found by number, without a lock, and are never moved: chunks of them are made on demand and stay. A [`Node`] is a
 //! place and the inode that lived there when it was looked up. The inode may go until the place is locked, and another one may
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use steadfast_vfs::FileKind;
 
-/// Where an inode lives.
+/// Place of an inode.
 #[derive(Debug)]
 struct Home {
     /// The birth word of the inode and [`DAMAGED`], or 0.
@@ -54,12 +54,12 @@ pub struct Node<'t> {
     home: &'t Home,
 }
 
-/// What changes of a node.
+/// Mutable state of a node.
 #[derive(Debug, Default)]
 pub struct State {
     /// Names of the inode; of a directory 2 and one for each directory in it.
     pub links: u32,
-    /// What it holds.
+    /// Content of the inode.
     pub content: Content,
     /// The pages of its extended attributes, if they are in pages.
     pub attributes: Option<Box<FileIndex>>,
@@ -69,7 +69,7 @@ pub struct State {
     pub linkable: bool,
 }
 
-/// What an inode holds.
+/// Content of an inode.
 #[derive(Debug)]
 pub enum Content {
     /// The pages of a regular file or of a symlink; others have none.
@@ -127,8 +127,8 @@ impl<'t> Node<'t> {
         &self.home.opens
     }
 
-    /// The inode lives here from now on, in the state that the place has: [`State::newborn`], or what was put there under
-    /// its lock, which is held still.
+    /// The inode lives here from now on, in the state that the place has: [`State::newborn`], or a state that was put
+    /// there under its lock, which is held still.
     #[inline]
     pub fn settle(&self) {
         self.home.life.store(self.word(), Ordering::Release);
@@ -324,7 +324,7 @@ impl Table {
         }
     }
 
-    /// What lives in a place.
+    /// The inode in a place.
     #[inline]
     fn node<'t>(&self, home: &'t Home, number: u32) -> Option<Node<'t>> {
         let life = home.life.load(Ordering::Acquire);

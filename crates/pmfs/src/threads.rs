@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Numbers that no thread has.
 struct Numbers {
-    /// Of threads that are over.
+    /// Numbers of threads that are over.
     back: Vec<usize>,
     next: usize,
 }

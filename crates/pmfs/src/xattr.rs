@@ -49,7 +49,7 @@ pub struct Attributes {
     named: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What is wrong with stored attributes.
+/// Fault of stored attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadAttributes {
     /// A record ends beyond the last byte.
@@ -141,7 +141,7 @@ fn split(name: &[u8]) -> Option<(u8, &[u8])> {
     rests.find_map(|rest| rest)
 }
 
-/// The flags, from the beginning of the records. Whatever follows them is not looked at.
+/// The flags, from the beginning of the records. Records after them are not checked.
 ///
 /// # Errors
 /// The first record is malformed.
@@ -152,7 +152,7 @@ pub fn flags_of(records: &[u8]) -> std::result::Result<InodeFlags, BadAttributes
     decode_flags(take(records)?.0.value).ok_or(BadAttributes::Value)
 }
 
-/// The ACL of this name, from the beginning of the records. Whatever follows it is not looked at.
+/// The ACL of this name, from the beginning of the records. Records after it are not checked.
 ///
 /// # Errors
 /// A record up to it is malformed.
@@ -177,7 +177,7 @@ pub fn acl_of(records: &[u8], name: &[u8]) -> std::result::Result<Option<Acl>, B
 }
 
 impl Attributes {
-    /// From their records.
+    /// Decodes the attributes from their records.
     ///
     /// # Errors
     /// What is wrong with them.
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_found_after_encoding_and_decoding() {
+    fn attributes_are_found_after_encoding_and_decoding() {
         let all = full();
         let again = Attributes::decode(&all.encode()).unwrap();
         assert_eq!(again, all);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn corner_35_what_is_wrong_is_told() {
+    fn corner_35_faults_are_reported() {
         let wrong = |records: &[u8]| Attributes::decode(records).unwrap_err();
         assert_eq!(wrong(&[0]), BadAttributes::Code);
         assert_eq!(wrong(&[7, 0, 0]), BadAttributes::Code);

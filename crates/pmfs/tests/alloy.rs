@@ -28,7 +28,7 @@ fn arguments<'l>(line: &'l str, name: &str) -> Option<Vec<&'l str>> {
     Some(inside.split(',').map(str::trim).collect())
 }
 
-/// What a line of a predicate asks of another object.
+/// Need of another object in a line of a predicate.
 fn need(line: &str) -> Option<[String; 3]> {
     let words = |object: &str, state: [&str; 2]| [object, state[0], state[1]].map(String::from);
     if let Some(arguments) = arguments(line, "needs") {

@@ -10,7 +10,7 @@ mod sequences;
 #[path = "plans/table.rs"]
 mod table;
 
-/// What the sequences of the crash exploration are made of.
+/// Elements of the sequences of the crash exploration.
 mod explore {
     use steadfast_model::op::Op;
 
@@ -79,7 +79,7 @@ impl Recorded {
         Recorded { fs, clock, now: 10 }
     }
 
-    /// What a call does to the region, and whether it succeeds.
+    /// Trace of a call on the region, and its result if it succeeds.
     fn trace<T, E>(&mut self, call: impl FnOnce(&PmFs) -> Result<T, E>) -> (Trace, Option<T>) {
         self.now += 1;
         self.clock.set(Time {

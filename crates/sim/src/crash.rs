@@ -27,7 +27,7 @@ use steadfast_block::{
 /// is the durable content.
 pub(crate) type Fate = [u16; SECTORS];
 
-/// How many images to make of one cut.
+/// Maximum number of images of one cut.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// List images exhaustively while they are no more than 2 to this power; that is, with
@@ -98,8 +98,8 @@ impl CrashImage {
         }
     }
 
-    /// A hash of the contents as the cut left them, whatever was written since. Equal for
-    /// equal contents, also of different cuts and traces; see [`Image::fingerprint`].
+    /// A hash of the contents as the cut left them, without later writes. Equal for equal
+    /// contents, also of different cuts and traces; see [`Image::fingerprint`].
     #[must_use]
     pub fn fingerprint(&self) -> u128 {
         self.fingerprint
@@ -266,7 +266,7 @@ enum Stage {
     },
 }
 
-/// What survives on its own in a listing.
+/// Units that survive independently in a listing.
 enum Units {
     /// Digit `i` is a position in the candidates of one sector.
     Sectors(Vec<SectorUnit>),
@@ -355,7 +355,7 @@ impl<'a> CrashImages<'a> {
         let rng = &mut self.rng;
         let one = rng.below(cut.writes.len());
         let of_eight = 1 + rng.below(7) as u64;
-        // Which writes survived.
+        // The writes that survived.
         let survived: Vec<bool> = match rng.below(6) {
             0 => (0..cut.writes.len()).map(|write| write != one).collect(),
             1 => (0..cut.writes.len()).map(|write| write == one).collect(),
@@ -368,7 +368,7 @@ impl<'a> CrashImages<'a> {
         };
         let older_wins = rng.chance(2);
         apply_writes(cut, |write| survived[write], older_wins, &mut self.fates);
-        // Which blocks of them did not, or only in part.
+        // Those of their blocks that did not survive, or only in part.
         match rng.below(if self.limits.tears { 5 } else { 2 }) {
             0 => {}
             1 => {

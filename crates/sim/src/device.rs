@@ -47,8 +47,8 @@ type Hook = Box<dyn Fn(DeviceOp, Phase) + Send + Sync>;
 
 /// A disk in memory with a volatile cache, a trace and a plan of failures.
 ///
-/// Reads show what the cache holds, as on a real disk. Discarded blocks read as garbage; a
-/// discard is a write of that garbage as far as crashes are concerned.
+/// Reads show the content of the cache, as on a real disk. Discarded blocks read as
+/// garbage; a discard is a write of that garbage as far as crashes are concerned.
 pub struct SimDevice {
     /// Contents before the first event.
     initial: View,
@@ -81,7 +81,7 @@ impl SimDevice {
     }
 
     /// A disk whose durable contents are `image` (an [`Image`] or a [`CrashImage`]), with an
-    /// empty trace: what the next start of the machine finds. Copies no contents.
+    /// empty trace: the disk at the next start of the machine. Copies no contents.
     #[must_use]
     pub fn from_image(image: impl Into<CrashImage>) -> SimDevice {
         SimDevice::with_trace(image.into().into_view(), Vec::new())

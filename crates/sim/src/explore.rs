@@ -220,7 +220,7 @@ pub(crate) struct PendingBlock {
     pub(crate) at: BlockNo,
     /// The durable content, then the different pending ones.
     pub(crate) candidates: Vec<Arc<Candidate>>,
-    /// What the cache holds: the candidate written last.
+    /// Content of the cache: the candidate written last.
     pub(crate) newest: u16,
 }
 
@@ -296,8 +296,8 @@ impl Cut {
         self.blocks.iter().map(|block| block.at)
     }
 
-    /// The contents that this cut may leave, each once, within `limits`. The first is what
-    /// a killed process leaves (everything survived), the second has only what is durable.
+    /// The contents that this cut may leave, each once, within `limits`. The first is that
+    /// after a killed process (everything survived), the second has only durable content.
     #[must_use]
     pub fn images(&self, limits: &Limits) -> CrashImages<'_> {
         CrashImages::new(self, limits)
@@ -315,7 +315,7 @@ impl Cut {
             .take_while(|write| write.doubtful)
             .count();
         for (number, write) in (1..).zip(&self.writes) {
-            // One event for each run: what replaced parts of a doubtful write left gaps.
+            // One event for each run: replaced parts of a doubtful write left gaps.
             for run in write
                 .members
                 .chunk_by(|(a, _), (b, _)| self.address(*a) + 1 == self.address(*b))

@@ -6,7 +6,7 @@
 //! and are looked up more often still.
 //!
 //! An image knows its content's *fingerprint*: the sum of a hash of every sector that is not
-//! zeros, keyed with the sector's address. A sum can be updated by what changed, so images
+//! zeros, keyed with the sector's address. A sum can be updated by the changes, so images
 //! that were reached on different ways are compared without being read.
 
 use crate::BlockMap;

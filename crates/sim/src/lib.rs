@@ -1,4 +1,4 @@
-//! A simulated device that misbehaves on purpose, and the disks a power cut leaves behind.
+//! A simulated device that misbehaves on purpose, and the disks that a power cut leaves.
 //!
 //! [`SimDevice`] is a disk with a *volatile cache*: it records every request in a trace,
 //! and fails where a [`Fault`] says so. From the trace, an [`Explorer`] makes the [`Cut`] at
@@ -76,7 +76,7 @@ type BlockMap<V> = HashMap<u64, V, FixedState>;
 #[derive(Clone)]
 pub enum TraceEvent {
     /// Blocks were written. Recorded when the device took the data, before the call
-    /// returned. A write that failed is recorded with the mixture that it left behind.
+    /// returned. A write that failed is recorded with the mixture that it left.
     Write {
         /// First block written.
         at: BlockNo,
@@ -89,14 +89,14 @@ pub enum TraceEvent {
         began: usize,
         /// Positions of earlier writes that had not yet returned then: not covered.
         in_flight: Vec<usize>,
-        /// What came of it.
+        /// Its outcome.
         outcome: FlushOutcome,
     },
     /// The harness noted something, such as "operation `n` was acknowledged".
     Mark(u64),
 }
 
-/// What a flush did.
+/// Outcome of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushOutcome {
     /// The writes it covers are durable.

@@ -171,7 +171,7 @@ fn corner_16_an_unflushed_block_is_torn_at_every_set_of_sectors() {
 }
 
 #[test]
-fn corner_16_only_sectors_that_differ_are_told_apart() {
+fn corner_16_only_sectors_that_differ_are_distinguished() {
     let sim = SimDevice::new(2);
     let mut block = [0; BLOCK_SIZE];
     block[5 * SECTOR_SIZE..7 * SECTOR_SIZE].fill(3);
@@ -244,7 +244,7 @@ fn overlapping_writes_appear_in_either_order() {
 }
 
 #[test]
-fn images_are_told_apart_by_content_only() {
+fn images_are_distinguished_by_content_only() {
     let sim = SimDevice::new(4);
     put(&sim, 0, 1);
     put(&sim, 0, 2);
@@ -387,7 +387,7 @@ fn corner_14_a_failed_write_leaves_old_and_new_sectors() {
         let left = sectors(&sim, 1);
         assert!(left.iter().all(|byte| [1, 2].contains(byte)));
         outcomes.insert(left);
-        // What the cache holds may be lost as well.
+        // The content of the cache may be lost as well.
         let durable = CrashImage::from(sim.explorer().cut(2).durable().clone());
         assert_eq!(sectors(&durable, 1), [1; SECTORS]);
     }
@@ -396,7 +396,7 @@ fn corner_14_a_failed_write_leaves_old_and_new_sectors() {
 }
 
 #[test]
-fn corner_14_what_a_failed_flush_lost_no_later_flush_brings_back() {
+fn corner_14_no_later_flush_brings_back_the_losses_of_a_failed_one() {
     let sim = SimDevice::new(4);
     put(&sim, 0, 1);
     put(&sim, 1, 1);
@@ -477,7 +477,7 @@ fn corner_13_a_recovery_can_be_cut_again() {
 }
 
 #[test]
-fn corner_52_what_a_killed_process_left_in_the_cache_can_still_be_lost() {
+fn corner_52_a_killed_processs_writes_in_the_cache_can_still_be_lost() {
     let sim = SimDevice::new(4);
     put(&sim, 0, 1);
     sim.flush().unwrap();
@@ -527,7 +527,7 @@ fn a_crash_image_is_a_device_of_its_own() {
 }
 
 #[test]
-fn discarded_blocks_read_as_anything_but_what_they_were() {
+fn discarded_blocks_read_as_anything_but_their_old_content() {
     let sim = SimDevice::new(4);
     put(&sim, 1, 1);
     sim.flush().unwrap();

@@ -1,4 +1,4 @@
-//! Every device agrees with a plain array of bytes, whatever is asked of it.
+//! Every device agrees with a plain array of bytes, for any requests.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -268,14 +268,14 @@ proptest! {
         agrees(&sim, &mut model, &requests);
         prop_assert!(sim.image().to_bytes() == model);
 
-        // What survived whole is the array, too, and goes on as one.
+        // A cut that loses nothing gives the array, too, and goes on as a device.
         let survivor = sim.explorer().cut(usize::MAX).everything();
         prop_assert!(survivor.image().to_bytes() == model);
         agrees(&survivor, &mut model, &requests);
         prop_assert!(all_of(&survivor) == model);
     }
 
-    /// An independent account of what a cut may leave, sector by sector.
+    /// An independent account of the states after a cut, sector by sector.
     #[test]
     fn no_image_holds_a_sector_that_no_cut_could_leave(
         requests in prop::collection::vec(request(), 1..25),

@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     print!("{}", std::fs::read_to_string(&path)?);
     assert_eq!(std::fs::read(&path)?, b"colour = red\nsize = 3\n");
 
-    // At the start of a program: what a run that was killed has left beside the file.
+    // At the start of a program: files that a killed run has left beside the file.
     let begun = Replacement::begin(&path)?;
     drop(begun);
     assert_eq!(

@@ -1,8 +1,8 @@
 //! Crash-safe steps for programs of all kinds, on any Linux file system.
 //!
-//! [`atomic_replace`] gives a file new content so that, whatever happens (a power cut, a full
-//! disk, a signal), the file has its old content or the new one, never a mixture, and the
-//! new one for certain once the call has returned (DFSCQ, figure 1).
+//! [`atomic_replace`] gives a file new content so that, in any event (a power cut, a full
+//! disk, a signal), the file has its old content or the new one, never a mixture, and the new
+//! one for certain once the call has returned (DFSCQ, figure 1).
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

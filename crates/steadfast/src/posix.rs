@@ -1,7 +1,7 @@
 //! The steps of a replacement as Linux system calls.
 //!
-//! What it relies on: rename(2) replaces a name atomically, fsync(2) makes a file or a
-//! directory durable. What it promises beside the order of [`protocol`](crate::protocol):
+//! It relies on two calls: rename(2) replaces a name atomically, fsync(2) makes a file or
+//! a directory durable. It promises, beside the order of [`protocol`](crate::protocol):
 //!
 //! * all steps go through one descriptor of the directory, so that it may be moved meanwhile;
 //! * where the file system can (`O_TMPFILE`), the temporary file has no name until its
@@ -10,8 +10,8 @@
 //! * mode, owner, group, access control list and extended attributes are those of the file
 //!   replaced; where the owner cannot be kept, the replacement is refused, where the group
 //!   cannot, its bits are cut down to what all users have;
-//! * a symbolic link is followed: what it points to is replaced. Other hard links
-//!   of the old file keep the old content.
+//! * a symbolic link is followed: its target is replaced. Other hard links of the old
+//!   file keep the old content.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -40,7 +40,7 @@ const TRIES_MAX: usize = 100;
 /// Longest extended attribute.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// What failed.
+/// Step that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Finding the file or its directory.
@@ -70,7 +70,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Why a file was not replaced. But for [`ReplaceError::NotDurable`], it is as it was.
+/// Error of a replacement. But for [`ReplaceError::NotDurable`], the file is as it was.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplaceError {
@@ -79,15 +79,15 @@ pub enum ReplaceError {
     Failed {
         /// The file.
         path: PathBuf,
-        /// What failed.
+        /// Step that failed.
         step: Step,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
     /// It is a directory, a device, a pipe.
     #[error("{}: is not a regular file, so it cannot be replaced", path.display())]
     NotRegular {
-        /// What it is.
+        /// The file.
         path: PathBuf,
     },
     /// The new file would belong to another user.
@@ -106,7 +106,7 @@ pub enum ReplaceError {
     NotDurable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
 }
@@ -168,9 +168,9 @@ impl Write for Replacement {
     }
 }
 
-/// Removes temporary files that writers of `path` left behind when they were killed or the
-/// power failed (`crash_safe_recover` of the paper); returns how many. Files of
-/// writers that live are locked and stay.
+/// Removes temporary files of writers of `path` that were killed or lost power
+/// (`crash_safe_recover` of the paper); returns their number. Files of writers that live
+/// are locked and stay.
 ///
 /// # Errors
 /// When the directory cannot be read, or a file in it not removed.
@@ -185,11 +185,11 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// The files of one replacement.
 #[derive(Debug)]
 struct Files {
-    /// As the links to it resolve; for messages and for attributes.
+    /// Path with all links resolved; for messages and for attributes.
     path: PathBuf,
     dir: OwnedFd,
     name: OsString,
-    /// What is replaced.
+    /// The file to replace.
     old: Option<Stat>,
     temporary: Option<Temporary>,
 }
@@ -197,12 +197,12 @@ struct Files {
 #[derive(Debug)]
 struct Temporary {
     file: File,
-    /// None while it has none.
+    /// None if it has no name.
     name: Option<OsString>,
 }
 
 impl Files {
-    /// Follows links to the file itself, and looks at what is there.
+    /// Follows links to the file itself, and looks at it.
     fn find(path: &Path) -> Result<Files, ReplaceError> {
         let mut path = path.to_owned();
         let failed = |path: &Path, source: io::Error| ReplaceError::Failed {
@@ -258,7 +258,7 @@ impl Files {
             .ok_or_else(|| Errno::BADF.into())
     }
 
-    /// What the names of temporary files begin with.
+    /// Prefix of the names of temporary files.
     fn prefix(&self) -> Vec<u8> {
         let name = self.name.as_bytes();
         let name = &name[..name.len().min(NAME_BYTES_MAX - ADDED_BYTES_MAX)];
@@ -285,7 +285,7 @@ impl Files {
         })
     }
 
-    /// Only the owner reads what replaces a file until it has that file's mode.
+    /// Only the owner reads the temporary file until it has the old file's mode.
     fn first_mode(&self) -> Mode {
         Mode::from_raw_mode(if self.old.is_some() { 0o600 } else { 0o666 })
     }
@@ -462,7 +462,7 @@ impl Steps for Files {
     }
 }
 
-/// What a name stands for, if anything.
+/// The file that a name stands for, if any.
 fn look(dir: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
     match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),

@@ -2,12 +2,12 @@
 //! any input or output.
 //!
 //! Invariants: the file's name is touched by [`Steps::rename`] alone; that comes after the
-//! new content is durable, and [`Update::commit`] returns after the new name is. Whatever
-//! fails before it, the temporary file goes away with the [`Update`].
+//! new content is durable, and [`Update::commit`] returns after the new name is. If a step
+//! before it fails, the temporary file goes away with the [`Update`].
 
-/// What a replacement consists of, each step on whatever keeps the files.
+/// Steps of a replacement, on any kind of storage.
 pub trait Steps {
-    /// Why a step failed.
+    /// Error of a step.
     type Error;
     /// Makes the temporary file, empty, in the directory of the file that it will replace.
     fn create(&mut self) -> Result<(), Self::Error>;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_fails_before_the_renaming_is_done_leaves_no_temporary_file() {
+    fn a_failure_before_the_rename_is_done_leaves_no_temporary_file() {
         for (fails, last) in [
             ("write", "remove"),
             ("sync file", "remove"),

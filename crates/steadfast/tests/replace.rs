@@ -96,7 +96,7 @@ fn links_are_followed_and_other_names_keep_the_old_content() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_before_anything_is_made() {
+fn other_files_than_regular_ones_are_refused_before_anything_is_made() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("sub")).unwrap();
     for path in [
@@ -124,7 +124,7 @@ fn what_is_no_regular_file_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn what_is_given_up_or_fails_leaves_the_file_and_no_other() {
+fn a_dropped_or_failed_replacement_leaves_no_other_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     fs::write(&path, "old").unwrap();

@@ -15,7 +15,7 @@ use crate::wire::{
 /// Longest reason that a server gives.
 const REASON_BYTES_MAX: usize = 4 << 10;
 
-/// What is moved into a stream.
+/// Threads that are moved into a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
     /// The calling thread alone.
@@ -32,7 +32,7 @@ pub enum Who {
 pub struct Settings {
     /// Whether fsync(2) and its like return at once. They still commit for users that do not own the stream.
     pub ignore_fsync: Option<bool>,
-    /// How long the stream's first uncommitted operation may stay so.
+    /// Maximum age of the stream's first uncommitted operation.
     pub interval: Interval,
     /// The owner of the stream. By default the user of the process that moves, and for a rule the caller. Only root may name
     /// another than itself.
@@ -69,7 +69,7 @@ pub struct Membership {
     pub interval: Interval,
 }
 
-/// What a rule looks at.
+/// Condition of a rule.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Place {
     /// The cgroup (version 2) of the process and those below it, as `/proc/PID/cgroup` has its path. The longest path decides.

@@ -1,4 +1,4 @@
-//! Why a request about streams failed, in words that name a remedy.
+//! Errors of requests about streams, in words that name a remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::wire::NAME_RULE;
 
-/// Why a request failed. Nothing was changed.
+/// Error of a request. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -36,15 +36,15 @@ pub enum Error {
     Process {
         /// The number that was given.
         pid: u32,
-        /// Why.
+        /// Reason.
         why: &'static str,
     },
     /// The caller may not do this.
     #[error("{what}: not permitted: {rule}")]
     NotPermitted {
-        /// What was attempted.
+        /// Operation that failed.
         what: String,
-        /// Which callers may.
+        /// Callers that are permitted.
         rule: &'static str,
     },
     /// The limit of streams or rules is reached.
@@ -52,7 +52,7 @@ pub enum Error {
         "{what}: the limit is reached; end processes of other streams or remove rules, or wait for commits"
     )]
     TooMany {
-        /// What was attempted.
+        /// Operation that failed.
         what: String,
     },
     /// There is no stream of this name.
@@ -74,13 +74,13 @@ pub enum Error {
     Answer {
         /// The path that was given.
         path: PathBuf,
-        /// Which answer.
+        /// The malformed answer.
         what: &'static str,
     },
     /// Another error of the system.
     #[error("{what}: {source}")]
     Io {
-        /// What was attempted.
+        /// Operation that failed.
         what: String,
         /// The system's error.
         source: io::Error,

@@ -9,8 +9,8 @@
 //! A stream ends with its last process, when nothing of it is uncommitted.
 //!
 //! Differences from the paper: a new thread starts with the stream of its *process*, and a child process gets its parent's
-//! stream at the child's first change, not at fork. As in the paper, reads relate nothing. A program that reads what another
-//! stream has not committed, and acts on it, may survive a crash without it.
+//! stream at the child's first change, not at fork. As in the paper, reads relate nothing. A program that reads another
+//! stream's uncommitted changes, and acts on them, may survive a crash without them.
 //!
 //! ```no_run
 //! use steadfast_stream::{Settings, Who};

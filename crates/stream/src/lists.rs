@@ -1,5 +1,5 @@
-//! Lists of a mount's streams, what they did, and its rules. A list comes in pages; what changes between two pages may be
-//! missing or come twice.
+//! Lists of a mount's streams, of their activity, and of its rules. A list comes in pages; entries that change between
+//! two pages may be missing or come twice.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const PAGES_MAX: usize = 16 << 10;
 pub struct Listed {
     /// Its number.
     pub number: u32,
-    /// Whose it is.
+    /// Its user.
     pub user: u32,
     /// Its name.
     pub name: String,
@@ -45,11 +45,11 @@ pub struct Shown {
     pub name: Option<(String, u32)>,
     /// Syncs of its own user return at once.
     pub ignore_fsync: bool,
-    /// Why it belongs there, such as `process`, `ancestor 17`, `cgroup /a/b`, `environment`, `directory 12` or `default`.
+    /// Reason of its placement, such as `process`, `ancestor 17`, `cgroup /a/b`, `environment`, `directory 12` or `default`.
     pub because: String,
 }
 
-/// What a stream did since the mount.
+/// Counts of a stream since the mount.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// The stream.
@@ -60,7 +60,7 @@ pub struct Stats {
     pub commits: u64,
     /// Bytes that reached the device in its commits: its own.
     pub own_bytes: u64,
-    /// And those of others, which it had to take along.
+    /// Bytes of other streams, which it had to take along.
     pub carried_bytes: u64,
     /// Operations that are not durable yet.
     pub uncommitted: u64,
@@ -82,7 +82,7 @@ pub struct Partner {
 pub struct Merge {
     /// The one whose operation joined them, and the other.
     pub streams: [Partner; 2],
-    /// Why, such as `file` or `index block`.
+    /// Cause, such as `file` or `index block`.
     pub cause: String,
     /// The file or directory concerned.
     pub inode: Option<u64>,
@@ -93,7 +93,7 @@ pub struct Merge {
 /// A rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
-    /// What it looks at.
+    /// Its condition.
     pub place: Place,
     /// For a directory: its inode number and its path within the volume, as far as it is known.
     pub directory: Option<(u64, Option<PathBuf>)>,
@@ -113,7 +113,7 @@ fn pages(path: &Path, attribute: &str, what: &'static str) -> Result<Vec<String>
         let len = rustix::fs::getxattr(path, name, &mut buf[..]).map_err(|errno| match errno {
             Errno::PERM => Error::NotPermitted {
                 what: what.to_owned(),
-                rule: "it tells paths, and is for root and for the user who mounted",
+                rule: "it shows paths, and is for root and for the user who mounted",
             },
             errno => explain(path, what, errno),
         })?;

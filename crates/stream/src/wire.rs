@@ -12,13 +12,13 @@ use std::time::Duration;
 /// Longest name of a stream, in bytes.
 pub const NAME_MAX: usize = 255;
 
-/// What a name has to be, for people.
+/// Rule for names, in words.
 pub const NAME_RULE: &str =
     "a stream's name has 1 to 255 bytes of UTF-8, without '/' and without control characters";
 
 /// Bytes of a [`Message`].
 pub const MESSAGE_BYTES: usize = 288;
-/// Where the name begins in a [`Message`].
+/// Start of the name in a [`Message`].
 const NAME_AT: usize = 32;
 
 /// Longest value of an attribute that carries a list.
@@ -74,7 +74,7 @@ pub const DEFAULT: u32 = 1 << 2;
 pub const REMOVE: u32 = 1 << 3;
 const FLAGS: u32 = IGNORE_FSYNC | HONOUR_FSYNC | DEFAULT | REMOVE;
 
-/// What a [`Message`] is about.
+/// Subject of a [`Message`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u32)]
 pub enum Scope {
@@ -104,7 +104,7 @@ impl Scope {
     }
 }
 
-/// How long the first uncommitted operation of a stream may stay so.
+/// Maximum age of a stream's first uncommitted operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Interval {
     /// As it is; that of the volume if the stream is new.
@@ -144,7 +144,7 @@ impl Interval {
 /// (64 bits), the number (32 bits), four zero bytes, the name and zeros up to [`MESSAGE_BYTES`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// What it is about.
+    /// Subject of the message.
     pub scope: Scope,
     /// The process, for [`Scope::Pid`].
     pub pid: u32,
@@ -174,10 +174,10 @@ impl Default for Message {
     }
 }
 
-/// Why bytes are no message.
+/// Reason why bytes are no message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Malformed {
-    /// There are fewer than [`MESSAGE_BYTES`].
+    /// There are fewer bytes than [`MESSAGE_BYTES`].
     Short,
     /// A scope or flag that this version does not know, or bytes that must be zero.
     Unknown,
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn malformed_messages_are_refused() {
         let good = Message::default().encode();
         let with = |at: usize, value: &[u8]| {
             let mut bytes = good;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use steadfast_stream::wire;
 
-/// Prints what the header defines.
+/// Prints the definitions of the header.
 const PROGRAM: &str = r#"
 #include <steadfast/stream.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ int main(void)
 }
 "#;
 
-/// What the program prints; nothing if there is no such compiler.
+/// Output of the program; nothing if there is no such compiler.
 fn printed(compiler: &str, language: &str) -> Option<String> {
     let dir = std::env::temp_dir().join(format!(
         "steadfast-header-{}-{language}",

@@ -226,7 +226,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_written_as_an_attribute_is_read_again() {
+    fn a_list_written_as_an_attribute_is_read_again() {
         let [owner, group, other] = MINIMAL;
         let acl = list(&[owner, (Who::User(1000), 5), group, (Who::Mask, 7), other]).unwrap();
         let value = acl.to_xattr();

@@ -10,7 +10,7 @@ macro_rules! errnos {
         pub enum Errno { $(#[doc = $text] $name = $code,)* }
 
         impl Errno {
-            /// What it means, in words.
+            /// Meaning in words.
             #[must_use]
             pub fn text(self) -> &'static str {
                 match self { $(Errno::$name => $text,)* }
@@ -56,14 +56,14 @@ impl Errno {
     }
 }
 
-/// A failed call: the error number for the caller, and, where it is not the
-/// caller's doing, what happened.
+/// A failed call: the error number for the caller, and details where the caller is not
+/// the cause.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}{}", .errno.text(), .detail.as_ref().map(|d| format!(": {d}")).unwrap_or_default())]
 pub struct Error {
-    /// What the caller sees.
+    /// Error number that the caller gets.
     pub errno: Errno,
-    /// What happened, for logs and tools.
+    /// Details, for logs and tools.
     pub detail: Option<Cow<'static, str>>,
 }
 

@@ -8,7 +8,7 @@ use std::ops::BitOr;
 pub struct InodeFlags(u32);
 
 impl InodeFlags {
-    /// None.
+    /// No flags.
     pub const NONE: InodeFlags = InodeFlags(0);
     /// Nothing of it changes: neither content nor attributes nor names (`chattr +i`).
     pub const IMMUTABLE: InodeFlags = InodeFlags(0x10);

@@ -59,12 +59,12 @@ pub const NAME_MAX: usize = 255;
 /// Longest symbolic link target in bytes.
 pub const SYMLINK_MAX: usize = 4095;
 
-/// How a volume is.
+/// Health of a volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Health {
     /// It can only be read: mounted so, or because it has failed.
     pub read_only: bool,
-    /// Why nothing is written any more.
+    /// Reason why nothing is written any more.
     pub failed: Option<String>,
 }
 
@@ -83,15 +83,14 @@ pub struct Caller {
     pub groups: Arc<[u32]>,
     /// Stream whose order this call joins.
     pub stream: Stream,
-    /// The front end has already decided that the caller may do this (the kernel
-    /// did, under `default_permissions`): access modes are not checked again.
-    /// What follows from identity (set-id bits cleared by a write, the group of a
-    /// new file) still is.
+    /// The front end has already decided that the caller may do this (the kernel did,
+    /// under `default_permissions`): access modes are not checked again. Effects of the
+    /// identity (set-id bits cleared by a write, the group of a new file) still apply.
     pub checked: bool,
     /// Permission bits that a new inode does not get, unless its directory has a default ACL.
     /// 0 if the front end has taken them away already.
     pub umask: u16,
-    /// What becomes durable together with the operations of this call, on a file system that keeps notes.
+    /// Note that becomes durable together with the operations of this call, on a file system that keeps notes.
     pub note: Option<Arc<Note>>,
 }
 
@@ -126,7 +125,7 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// Where a file system takes the time from. Tests bring their own.
+/// Source of a file system's time. Tests bring their own.
 pub trait Clock: Send + Sync {
     /// The time now; never goes backwards by much.
     fn now(&self) -> Time;
@@ -151,7 +150,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// What an inode is.
+/// Kind of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FileKind {
@@ -178,7 +177,7 @@ pub struct Attr {
     pub ino: Ino,
     /// Distinguishes successive uses of one inode number.
     pub generation: u64,
-    /// What it is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// Permission bits with set-id and sticky bits (12 bits).
     pub perm: u16,
@@ -234,7 +233,7 @@ pub struct SetAttr {
     pub by_handle: bool,
 }
 
-/// What a new inode is to be.
+/// Properties of a new inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewNode {
     /// Regular, device, pipe or socket; directories and symlinks have calls of their own.
@@ -245,7 +244,7 @@ pub struct NewNode {
     pub rdev: u32,
 }
 
-/// How to rename.
+/// Mode of a rename.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RenameMode {
     /// Replace the target if there is one.
@@ -276,7 +275,7 @@ impl RenameMode {
     }
 }
 
-/// How to set an extended attribute.
+/// Mode of setting an extended attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum XattrMode {
     /// Create or replace.
@@ -288,7 +287,7 @@ pub enum XattrMode {
     Replace,
 }
 
-/// How to change a file's allocation.
+/// Mode of changing a file's allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocateMode {
     /// Make room; the size grows to cover the range.
@@ -303,7 +302,7 @@ pub enum AllocateMode {
     ZeroRangeKeepSize,
 }
 
-/// Where to look from for data or a hole.
+/// Target of a search for data or a hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
     /// The next offset with data.
@@ -317,7 +316,7 @@ pub enum Seek {
 pub struct DirEntry<'a> {
     /// Inode it names.
     pub ino: Ino,
-    /// What that inode is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// Position *after* this entry: where to go on.
     pub next: Cookie,
@@ -543,8 +542,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::OpNotSupp.into())
     }
 
-    /// Makes everything durable, then holds the device still until [`thaw`](FileSystem::thaw), at most for `limit`: what
-    /// would write to it waits, reads go on. EBUSY if it is frozen already; EOPNOTSUPP if that is not offered.
+    /// Makes everything durable, then freezes the device until [`thaw`](FileSystem::thaw), at most for `limit`: writes
+    /// to it wait, reads go on. EBUSY if it is frozen already; EOPNOTSUPP if that is not offered.
     fn freeze(&self, limit: std::time::Duration) -> Result<()> {
         let _ = limit;
         Err(Errno::OpNotSupp.into())
@@ -555,7 +554,7 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// How the volume is. Healthy unless it says otherwise.
+    /// Health of the volume. The default is healthy.
     fn health(&self) -> Health {
         Health::default()
     }
@@ -567,7 +566,7 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::OpNotSupp.into())
     }
 
-    /// Counters, by name, since the mount. What ends in `_now` goes up and down; [`metrics`] describes them.
+    /// Counters, by name, since the mount. Values with a name in `_now` go up and down; [`metrics`] describes them.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-/// How a value behaves.
+/// Type of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// It only grows, from the start of the process on.
@@ -16,7 +16,7 @@ pub enum Kind {
     Histogram,
 }
 
-/// A counter of a volume: its name in [`crate::FileSystem::counters`], and what it counts.
+/// A counter of a volume: its name in [`crate::FileSystem::counters`], and its meaning.
 type Described = (&'static str, &'static str);
 
 /// Levels and maxima: they may become smaller.
@@ -61,7 +61,7 @@ const GAUGES: [Described; 14] = [
     ),
 ];
 
-/// What only grows.
+/// Values that only grow.
 const COUNTERS: [Described; 35] = [
     ("operations", "Operations that changed something"),
     ("changed_bytes", "Bytes that operations changed"),
@@ -209,8 +209,8 @@ impl Metrics {
         };
     }
 
-    /// Adds what a volume counts, by name as [`crate::FileSystem::counters`] lists it, as
-    /// `steadfast_volume_…`, and its size and free space.
+    /// Adds the counters of a volume, by name as [`crate::FileSystem::counters`] lists
+    /// them, as `steadfast_volume_…`, and its size and free space.
     pub fn volume<'n>(
         &mut self,
         labels: Labels<'_>,
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_stands_together_with_its_help_and_type() {
+    fn a_family_is_together_with_its_help_and_type() {
         let mut metrics = Metrics::default();
         for (volume, sum) in [("a \"b\"\\", 1), ("c\nd", 2)] {
             let space = crate::StatFs {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_become_smaller_is_no_counter() {
+    fn a_value_that_may_become_smaller_is_no_counter() {
         for (name, _) in COUNTERS {
             assert!(!name.ends_with("_now"), "{name}");
             assert!(!GAUGES.iter().any(|(other, _)| *other == name), "{name}");

@@ -1,9 +1,9 @@
-//! What a front end leaves beside a change, durable exactly if the change is.
+//! Note of a front end beside a change, durable exactly if the change is.
 //!
 //! A front end makes a note for a call and gives it to the file system with each operation of that call
 //! ([`Caller::note`](crate::Caller::note)). The file system numbers the operations that it commits. When it makes one durable,
-//! it asks for what to keep with it: only the last operation of a call that is whole has something, so a note never lasts
-//! without all of its call. What is kept may still be replaced until then.
+//! it asks for the content to keep with it: only the last operation of a call that is whole has some, so a note never lasts
+//! without all of its call. This content may still be replaced until then.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,7 +43,7 @@ impl Note {
         self.state().whole = true;
     }
 
-    /// Replaces what is kept.
+    /// Replaces the content to keep.
     pub fn replace(&self, bytes: Vec<u8>) {
         self.state().bytes = bytes;
     }
@@ -55,7 +55,7 @@ impl Note {
         state.operations
     }
 
-    /// For file systems: what to keep with an operation that becomes durable.
+    /// For file systems: the content to keep with an operation that becomes durable.
     #[must_use]
     pub fn of(&self, operation: u32) -> Option<Vec<u8>> {
         let state = self.state();

@@ -6,8 +6,8 @@
 //!
 //! An access ACL is an argument where it decides ([`asks_acl`]); the file system fetches it.
 //!
-//! Where a caller is `checked` the front end has decided about access already; what follows from
-//! identity (set-id bits, the new inode's group) is decided here always.
+//! If a caller is `checked`, the front end has decided about access already; the effects of the
+//! identity (set-id bits, the new inode's group) are always decided here.
 
 pub mod attrs;
 pub mod born;
@@ -35,13 +35,13 @@ pub const PERM_BITS: u16 = 0o7777;
 
 /// Execute bit of the group.
 const GROUP_EXEC: u16 = 0o010;
-/// Permission bits of the group, which limit what an access ACL gives.
+/// Permission bits of the group, which limit the rights of an access ACL.
 const GROUP: u16 = 0o070;
 
-/// What decides about an inode.
+/// Properties of an inode that decide about access to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subject {
-    /// What it is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// The 12 permission bits.
     pub perm: u16,
@@ -68,8 +68,8 @@ pub(crate) fn is_privileged(caller: &Caller) -> bool {
     caller.uid == 0 || caller.checked
 }
 
-/// Whether an access ACL of the inode would decide what the caller may do. As in Linux, a list whose
-/// mask is empty counts for nothing.
+/// Whether an access ACL of the inode would decide about the caller's rights. As in Linux, a list
+/// whose mask is empty counts for nothing.
 #[must_use]
 pub fn asks_acl(caller: &Caller, inode: &Subject) -> bool {
     caller.uid != 0 && caller.uid != inode.uid && inode.perm & GROUP != 0
@@ -91,7 +91,7 @@ pub fn access(caller: &Caller, inode: &Subject, acl: Option<&Acl>, mask: u8) -> 
     }
 }
 
-/// What the mode gives to the caller, in its last three bits.
+/// Rights that the mode gives to the caller, in the last three bits.
 fn granted(caller: &Caller, inode: &Subject) -> u16 {
     if caller.uid == 0 {
         // Root may do everything, but may execute only files that some user may execute.
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn root_executes_only_what_somebody_may_execute() {
+    fn root_executes_only_files_with_an_execute_bit() {
         let may = |inode: &Subject, mask| access(&caller(0, 0, &[]), inode, None, mask).is_ok();
         assert!(may(&file(0o600, 1, 1), READ | WRITE));
         assert!(!may(&file(0o600, 1, 1), EXEC));

@@ -7,7 +7,7 @@
 //! * an inode that is held open has the generation that it had when it was opened, or every call about it fails with ESTALE:
 //!   its number may be another file's in a newer state. A state that is only read frees nothing, so holding an inode open
 //!   needs nothing of the state itself;
-//! * after [`stop`](Replica::stop), until the next replacement, every call fails with ESTALE: what the state needs may be gone.
+//! * after [`stop`](Replica::stop), until the next replacement, every call fails with ESTALE: the state's objects may be gone.
 
 use crate::{
     AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileSystem, Health, Ino, InodeFlags,
@@ -22,7 +22,7 @@ type Hook = Box<dyn Fn() + Send + Sync>;
 /// See the module's header.
 pub struct Replica {
     root: Ino,
-    /// None: stopped.
+    /// The served state. None: stopped.
     served: RwLock<Option<Arc<dyn FileSystem>>>,
     /// The inodes that are held open.
     open: Mutex<HashMap<Ino, Opened>>,
@@ -89,7 +89,7 @@ impl Replica {
         }
     }
 
-    /// `hook` is called after each replacement and stop: caches above have to forget what they have.
+    /// `hook` is called after each replacement and stop: caches above have to drop their content.
     pub fn on_replace(&self, hook: impl Fn() + Send + Sync + 'static) {
         *self.replaced.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hook));
     }

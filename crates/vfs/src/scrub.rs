@@ -3,12 +3,12 @@
 use crate::Ino;
 use std::fmt;
 
-/// Where a scrub goes on; the default is the beginning.
+/// Position of a scrub; the default is the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct ScrubCursor {
     /// The inode number to look at next.
     pub ino: Ino,
-    /// Where in it.
+    /// Key in that inode.
     pub key: u64,
 }
 
@@ -19,16 +19,16 @@ pub struct ScrubFinding {
     pub block: u64,
     /// The inode that it belongs to, if it belongs to one.
     pub ino: Option<Ino>,
-    /// What it is, and what is wrong with it.
+    /// Description of the block, and its fault.
     pub what: String,
 }
 
-/// What a piece of a scrub came to.
+/// Result of a piece of a scrub.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScrubPiece {
-    /// Where the next piece begins; none at the end.
+    /// Start of the next piece; none at the end.
     pub next: Option<ScrubCursor>,
-    /// How far it is, of `total`.
+    /// Progress, of `total`.
     pub done: u64,
     /// See `done`.
     pub total: u64,
@@ -38,11 +38,11 @@ pub struct ScrubPiece {
     pub older_blocks: u64,
     /// Blocks of file content that were read.
     pub data_blocks: u64,
-    /// What is wrong.
+    /// Findings.
     pub findings: Vec<ScrubFinding>,
 }
 
-/// How bad a finding of a check is.
+/// Severity of a finding of a check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Severity {
     /// Nothing is wrong: a crash left it, and the next mount finishes it.

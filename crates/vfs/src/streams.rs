@@ -26,10 +26,10 @@ pub trait Streams: Send + Sync {
     fn forget(&self, stream: Stream) -> bool;
 }
 
-/// How many merges are kept.
+/// Number of merges that are kept.
 pub const MERGES_KEPT: usize = 256;
 
-/// What a stream did since the mount. A merge changes no count.
+/// Counts of a stream since the mount. A merge changes no count.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StreamStats {
     /// The stream.
@@ -40,7 +40,7 @@ pub struct StreamStats {
     pub commits: u64,
     /// Bytes that reached the device in the stream's commits: its own.
     pub own_bytes: u64,
-    /// And those of others, which it had to take along.
+    /// Bytes of other streams, which it had to take along.
     pub carried_bytes: u64,
     /// Times that it waited for another stream, with each of them.
     pub waited_for: Vec<(Stream, u64)>,
@@ -53,7 +53,7 @@ pub struct StreamStats {
 pub struct StreamMerge {
     /// The one whose operation joined them, and the other.
     pub streams: [Stream; 2],
-    /// Why.
+    /// Cause.
     pub cause: MergeCause,
     /// The file or directory concerned, where there is one.
     pub inode: Option<Ino>,
@@ -61,7 +61,7 @@ pub struct StreamMerge {
     pub path: Option<Vec<u8>>,
 }
 
-/// Why two streams merged.
+/// Cause of a merge of two streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MergeCause {
@@ -82,7 +82,7 @@ pub enum MergeCause {
 }
 
 impl MergeCause {
-    /// What people read.
+    /// Name for users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

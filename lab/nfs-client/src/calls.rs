@@ -12,9 +12,9 @@ use crate::failure::Failure;
 pub trait Call: Pack {
     /// The procedure.
     const PROCEDURE: NFS_PROGRAM;
-    /// What a success carries.
+    /// Result of a success.
     type Ok: Unpack;
-    /// What an error carries.
+    /// Result of an error.
     type Fail: Unpack;
 }
 

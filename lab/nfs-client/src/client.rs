@@ -16,7 +16,7 @@ use crate::wire::{MOUNT, NFS, PORTMAP, Program};
 /// An export, mounted.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Of its NFS program.
+    /// Address of its NFS program.
     pub target: Target,
     /// Its handle.
     pub root: nfs_fh3,
@@ -29,7 +29,7 @@ pub struct Export {
 /// Mounts `path`. A port that is not given is asked for at the server's port mapper.
 ///
 /// # Errors
-/// No connection, and what the server refuses.
+/// No connection, and the server's refusals.
 pub fn mount(
     target: &Target,
     port: Option<u16>,
@@ -115,7 +115,7 @@ impl Client {
         })
     }
 
-    /// Where the server is, and who asks.
+    /// Address of the server, and identity of the caller.
     #[must_use]
     pub fn target(&self) -> &Target {
         self.connection.target()
@@ -203,7 +203,7 @@ impl Client {
         Ok(self.receive()?.body)
     }
 
-    /// One call that must succeed; `what` says what for.
+    /// One call that must succeed; `what` names its purpose.
     ///
     /// # Errors
     /// Those of the call; a status that is an error is one, too.
@@ -349,7 +349,7 @@ impl Client {
     }
 }
 
-/// A success, or the status with what was being done.
+/// A success, or the status with the operation that failed.
 ///
 /// # Errors
 /// [`Failure::Status`].

@@ -1,10 +1,10 @@
-//! What can go wrong, by name.
+//! Failures, by name.
 
 use std::fmt;
 
 use nfs3_types::nfs3::nfsstat3;
 
-/// Why a call, or what a client does with several, has not succeeded.
+/// Failure of a call, or of a client's sequence of calls.
 #[derive(Debug)]
 pub enum Failure {
     /// The connection is gone, or nothing came for too long.
@@ -13,17 +13,17 @@ pub enum Failure {
     Protocol(String),
     /// A procedure answered with an error.
     Status {
-        /// What was being done.
+        /// Operation that failed.
         what: String,
         /// The answer.
         status: nfsstat3,
     },
-    /// The answer is not what it has to be.
+    /// The answer is wrong.
     Wrong(String),
 }
 
 impl Failure {
-    /// Says what was being done, where that was not said yet.
+    /// Adds the operation that failed, where it is missing.
     #[must_use]
     pub fn during(self, what: &str) -> Failure {
         match self {

@@ -21,10 +21,10 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 512..=1023;
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Where a server is, and who asks.
+/// Address of a server, and identity of the caller.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Of the program that is asked.
+    /// Address of the program.
     pub address: SocketAddr,
     /// The user.
     pub uid: u32,
@@ -32,7 +32,7 @@ pub struct Target {
     pub gid: u32,
     /// Whether to come from a port below 1024.
     pub reserved_port: bool,
-    /// How long a reply, or a connection, may take.
+    /// Time limit for a reply, or a connection.
     pub timeout: Duration,
 }
 
@@ -50,7 +50,7 @@ pub struct Sent {
     record: Vec<u8>,
 }
 
-/// What came back for a call.
+/// Reply to a call.
 pub struct Reply {
     /// The call's number.
     pub xid: u32,
@@ -66,7 +66,7 @@ pub struct Reply {
 pub struct Connection {
     target: Target,
     program: Program,
-    /// None: lost.
+    /// The connection. None: lost.
     stream: Option<BufReader<TcpStream>>,
     /// The port that later connections come from, too.
     port: Option<u16>,
@@ -97,7 +97,7 @@ impl Connection {
         })
     }
 
-    /// Where the server is, and who asks.
+    /// Address of the server, and identity of the caller.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
@@ -183,12 +183,12 @@ impl Connection {
         }
     }
 
-    /// Waits for no reply any more: what was not answered is not sent again.
+    /// Waits for no reply any more: unanswered calls are not sent again.
     pub fn abandon(&mut self) {
         self.outstanding.clear();
     }
 
-    /// Connects again, as long as it takes up to `patience`, and repeats what was not answered.
+    /// Connects again, as long as it takes up to `patience`, and repeats unanswered calls.
     ///
     /// # Errors
     /// [`Failure::Lost`] after that time.
@@ -257,7 +257,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Connects to another server that has the same files, and repeats what was not answered.
+    /// Connects to another server that has the same files, and repeats unanswered calls.
     ///
     /// # Errors
     /// [`Failure::Lost`] if there is no connection.
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
     use crate::wire::NFS;
 
-    /// A read that was cut off by the server's death was sent again with the writes behind it, and its reply taken for one to them.
+    /// A read cut off by the server's death was sent again with the writes after it, and its reply taken for one to them.
     #[test]
     fn a_call_that_was_given_up_is_not_sent_again() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

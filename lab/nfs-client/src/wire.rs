@@ -12,7 +12,7 @@ use nfs3_types::{mount, nfs3, portmap};
 
 use crate::failure::Failure;
 
-/// A reply is never longer than what was asked for: 1 MiB of data, and room for the rest.
+/// Maximum length of a reply: 1 MiB of data, and room for the rest.
 const REPLY_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 const FRAGMENT_HEADER_BYTES: usize = 4;
 
@@ -41,7 +41,7 @@ pub const PORTMAP: Program = Program {
     version: portmap::VERSION,
 };
 
-/// Why a server did not try a call.
+/// Reason why a server did not try a call.
 #[derive(Debug)]
 pub enum Refusal {
     /// It took the call, and says why it cannot be carried out. Never `SUCCESS`.

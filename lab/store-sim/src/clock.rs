@@ -24,7 +24,7 @@ struct Inner {
     ready: VecDeque<u64>,
 }
 
-/// The time of a simulation, and what runs in it. Clones are the same clock.
+/// The time of a simulation, and the tasks in it. Clones are the same clock.
 #[derive(Clone, Default)]
 pub struct Clock(Arc<Mutex<Inner>>);
 
@@ -71,7 +71,7 @@ impl Clock {
         inner.ready.push_back(id);
     }
 
-    /// Ready when `us` microseconds have gone by.
+    /// Ready after `us` microseconds.
     #[must_use]
     pub fn sleep(&self, us: u64) -> Sleep {
         let mut inner = self.lock();
@@ -143,8 +143,8 @@ impl Clock {
     }
 }
 
-/// Runs a clock in a thread of its own, so many times as fast as real time, for callers that have threads of their own. Such runs
-/// do not repeat exactly. Ends when it is dropped.
+/// Runs a clock in a thread of its own, at a multiple of real time, for callers that have threads of their own. Such runs do
+/// not repeat exactly. Ends when it is dropped.
 #[derive(Debug)]
 pub struct Pace {
     stop: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! The store: what requests do, when, and what is heard of it.
+//! The store: effects of requests, their times, and their answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use object_store::{
 
 use crate::{Clock, Random};
 
-/// How often what goes wrong, in cases of 1,000.
+/// Frequency of each kind of trouble, in cases of 1,000.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
     /// A request takes effect up to a minute late.
@@ -43,11 +43,11 @@ pub struct Trouble {
     pub cut: u64,
     /// A list shows the store as it was up to 30 s ago.
     pub stale_list: u64,
-    /// Where no answer comes in time, the connection is reset: for callers whose deadlines are in real time.
+    /// If no answer comes in time, the connection is reset: for callers whose deadlines are in real time.
     pub resets: bool,
     /// A GET takes some seconds, though the next one would not.
     pub slow: u64,
-    /// So many times as long as usual takes every request; 0 is once.
+    /// Factor on the time of every request; 0 is 1.
     pub drag: u64,
     /// More requests at a time than this are answered by 503; 0: no bound.
     pub in_flight_most: u64,
@@ -56,7 +56,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// Some of everything.
+    /// Trouble of every kind.
     #[must_use]
     pub fn plenty() -> Trouble {
         Trouble {
@@ -107,10 +107,10 @@ fn time(us: u64) -> DateTime<Utc> {
 struct Inner {
     random: Random,
     objects: BTreeMap<Path, Object>,
-    /// Every change: when, where, what was there before.
+    /// Every change: its time, its object, and the former content.
     journal: Vec<(u64, Path, Option<Object>)>,
     trouble: Trouble,
-    /// What happened, in order: a hash of it tells whether two runs are the same.
+    /// Events in order: a hash of the log tells whether two runs are the same.
     log: blake3::Hasher,
     requests: u64,
     in_flight: u64,
@@ -138,7 +138,7 @@ enum Change {
     Delete,
 }
 
-/// What becomes of a request.
+/// Fate of a request.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     /// After this time it takes effect; never, if none.
@@ -156,7 +156,7 @@ struct Fate {
 }
 
 const SECOND: u64 = 1_000_000;
-/// After this, a connection is reset on which no answer came.
+/// Time after which a connection without an answer is reset.
 const RESET_US: u64 = SECOND / 2;
 
 impl SimStore {
@@ -183,12 +183,12 @@ impl SimStore {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what goes wrong from now on.
+    /// Changes the trouble from now on.
     pub fn set_trouble(&self, trouble: Trouble) {
         self.lock().trouble = trouble;
     }
 
-    /// What an object holds now, without a request.
+    /// Current content of an object, without a request.
     #[must_use]
     pub fn peek(&self, location: &Path) -> Option<Bytes> {
         self.lock()
@@ -203,7 +203,7 @@ impl SimStore {
         self.lock().objects.keys().cloned().collect()
     }
 
-    /// Tells what happened so far from what happens in other runs.
+    /// Distinguishes this run's events so far from those of other runs.
     #[must_use]
     pub fn digest(&self) -> String {
         self.lock().log.finalize().to_hex().to_string()
@@ -607,7 +607,7 @@ impl ObjectStore for SimStore {
     }
 }
 
-/// An upload in parts. What is not completed is never seen.
+/// An upload in parts. An incomplete upload is never seen.
 #[derive(Debug)]
 struct Upload {
     store: SimStore,

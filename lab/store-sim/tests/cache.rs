@@ -1,7 +1,7 @@
 //! `flush=cache` with the disk as it ships, over the simulated store and a simulated cache device: machines lose their power
 //! while the cache takes a flush, lose their cache, and take the volume from one another. `model::flushes` is the judge. A seed
-//! decides the store's trouble and what the machines do; threads have their own timing, so a run does not repeat exactly, and what is
-//! judged holds of every run.
+//! decides the store's trouble and the machines' actions; threads have their own timing, so a run does not repeat exactly, and
+//! the conditions hold for every run.
 
 #![allow(clippy::panic, reason = "a test that fails says why")]
 
@@ -68,18 +68,18 @@ struct World {
     now_ms: Arc<AtomicU64>,
     history: Flushes<Disk>,
     next: u64,
-    /// What the cache device holds while no machine runs.
+    /// Content of the cache device while no machine runs.
     cache: Vec<u8>,
     flushes: usize,
     salvaged: usize,
 }
 
-/// How a machine ends.
+/// End of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The process ends; the cache has all that it was sent.
     Killed,
-    /// The power goes: of what was not flushed, anything survives.
+    /// The power goes: any unflushed writes survive.
     Power,
     /// The cache device fails a little earlier, then the power goes.
     CacheFails,
@@ -166,7 +166,7 @@ impl World {
         self.now_ms.load(SeqCst)
     }
 
-    /// The disk that a machine opens with is what the contract allows.
+    /// The disk that a machine opens with is one that the contract allows.
     fn opened(&mut self, disk: &dyn BlockDevice, loss: Loss) -> Result<Option<Disk>, String> {
         let Some(found) = read(disk) else {
             return Ok(None);
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Writes a few blocks, as what a flush is to leave. Returns how many blocks and holes it has.
+    /// Writes a few blocks, the content of a flush. Returns the number of its blocks and holes.
     fn write(&mut self, disk: &dyn BlockDevice, model: &mut Disk) -> Option<u64> {
         let mut blocks = BTreeSet::new();
         for _ in 0..self.random.between(1, 8) {
@@ -212,7 +212,7 @@ impl World {
                 return Err(format!("seed {}: {error}", self.seed));
             }
             _ => {
-                // The store was in the way. The cache stays as it is, also what opening wrote to it.
+                // The store was in the way. The cache stays as it is, with the writes of opening.
                 self.cache = self.left(&device, End::Power);
                 return Ok(false);
             }
@@ -261,7 +261,7 @@ impl World {
         Some(())
     }
 
-    /// What the cache device holds after a machine's end.
+    /// Content of the cache device after a machine's end.
     fn left(&mut self, device: &PowerDisk, end: End) -> Vec<u8> {
         match end {
             End::Power | End::CacheFails => device.cut(&mut self.random),
@@ -341,7 +341,7 @@ impl World {
     }
 }
 
-/// Lives of machines; what is wrong, if anything is, and how many flushes were acknowledged and how many caches salvaged.
+/// Lives of machines; returns the fault, if any, and the numbers of acknowledged flushes and of salvaged caches.
 fn run(
     seed: u64,
     trouble: Trouble,

@@ -1,6 +1,6 @@
 //! The disk as it ships, over the simulated store: machines take the volume from one another while requests are late, repeated,
 //! refused and lost. A seed decides the store's trouble; threads have their own timing, so a run does not repeat exactly, and
-//! what is judged holds of every run.
+//! the conditions hold for every run.
 
 #![allow(clippy::panic, reason = "a test that fails says why")]
 

@@ -1,8 +1,8 @@
-//! Servers that take a volume over from one another while clients go on: each call that must not be carried out twice is carried
-//! out once, whatever was cut, and handles stay what they are. The store, the file system and the server are those that ship.
+//! Servers that take a volume over from one another while clients go on: each call that must not be carried out twice is
+//! carried out once, with any cut, and handles stay the same. The store, the file system and the server are those that ship.
 //!
-//! Clients send a call again until it is answered, to whichever server there is. They know what must come of it, as nobody
-//! else uses their names: a call that was done twice, or answered and lost, is found. `STEADFAST_LONG=1` makes 10,000 calls.
+//! Clients send a call again until a server answers it. They know its right result, as no other client uses their names: a
+//! call that was done twice, or answered and lost, is found. `STEADFAST_LONG=1` makes 10,000 calls.
 
 #![allow(
     clippy::panic,
@@ -203,7 +203,7 @@ impl Serving {
         self.server.addresses()[0]
     }
 
-    /// The machine is gone at once, whatever is on its way.
+    /// The machine is gone at once, also with requests on their way.
     fn kill(self) {
         self.machine.dead.store(true, SeqCst);
         self.server.stopper().abort();
@@ -234,7 +234,7 @@ fn fresh(store: &Arc<InMemory>) {
     drop(disk);
 }
 
-/// What the clients share.
+/// State that the clients share.
 struct Place {
     /// The server that there is, if there is one.
     at: Mutex<Option<SocketAddr>>,
@@ -354,8 +354,8 @@ fn work(place: &Place, who: usize, mut client: Client, root: &nfs_fh3) {
     }
 }
 
-/// Clients at work, and servers that die under them. Returns what went wrong, how many calls were sent again, and how many
-/// servers there were.
+/// Clients at work, and servers that die under them. Returns the failures, the number of calls sent again, and the number
+/// of servers.
 fn run(seed: u64, calls: u64, fault: Option<DeviceFault>) -> (Option<String>, u64, u64) {
     let store = Arc::new(InMemory::new());
     fresh(&store);

@@ -1,5 +1,5 @@
-//! A file system on the disk as it ships, over the simulated store: machines take the volume from one another. What was synced
-//! before a mount began is there, whole, and the checker finds nothing.
+//! A file system on the disk as it ships, over the simulated store: machines take the volume from one another. Everything
+//! synced before a mount began is there, whole, and the checker finds nothing.
 
 #![allow(clippy::panic, reason = "a test that fails says why")]
 
@@ -29,7 +29,7 @@ fn open(store: &SimStore) -> Option<Arc<StoreDevice>> {
     found.open(&options).ok().map(Arc::new)
 }
 
-/// What a file holds says its name.
+/// Content of a file, which follows from its name.
 fn contents(name: &str, bytes: usize) -> Vec<u8> {
     name.bytes().cycle().take(bytes).collect()
 }
@@ -48,7 +48,7 @@ fn look_for(fs: &Fs, files: &[(String, usize)]) -> Option<String> {
     })
 }
 
-/// One ownership: what is wrong, if anything.
+/// One ownership: returns a fault, if any.
 fn live(
     store: &SimStore,
     random: &mut Random,
@@ -104,7 +104,7 @@ fn live(
             });
         }
     });
-    // Half of the machines leave without a word: what they did not sync may be lost.
+    // Half of the machines leave without notice: their unsynced changes may be lost.
     if random.permille(500) {
         let _ = fs.unmount();
     }
@@ -112,7 +112,7 @@ fn live(
 }
 
 #[test]
-fn what_was_synced_is_there_after_every_take_over() {
+fn synced_files_are_there_after_every_take_over() {
     let seeds = if std::env::var_os("STEADFAST_LONG").is_some() {
         500
     } else {

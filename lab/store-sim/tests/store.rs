@@ -1,4 +1,4 @@
-//! The simulated store itself: what its conditions promise holds in all trouble, and each trouble comes up.
+//! The simulated store itself: its conditions hold in all trouble, and each trouble comes up.
 
 #![allow(
     clippy::panic,
@@ -14,7 +14,7 @@ use steadfast_store_sim::{Clock, SimStore, Trouble};
 
 const SECOND: u64 = 1_000_000;
 
-/// Runs one task on a store with some trouble; what it returns, if it ended in ten minutes.
+/// Runs one task on a store with some trouble; returns its result, if it ended in ten minutes.
 fn on<T, F>(seed: u64, trouble: Trouble, task: impl FnOnce(Clock, SimStore) -> F) -> Option<T>
 where
     T: Send + 'static,

@@ -1,5 +1,5 @@
-//! How many requests a store gets at a time and which are sent twice, in virtual time: what hedges and the window are worth, what
-//! they cost, and that they end with the trouble.
+//! Number of concurrent and repeated requests to a store, in virtual time: benefit and cost of hedges and the window, and that
+//! they end with the trouble.
 
 #![allow(
     clippy::panic,
@@ -45,12 +45,12 @@ fn contents(number: u64) -> Bytes {
     word.iter().copied().cycle().take(BYTES).collect()
 }
 
-/// What readers of a store met.
+/// Figures of a store's readers.
 #[derive(Debug)]
-struct Met {
-    /// How long each read took, sorted, in microseconds.
+struct Figures {
+    /// Duration of each read, sorted, in microseconds.
     took: Vec<u64>,
-    /// When the last one ended.
+    /// End of the last read.
     until_us: u64,
     /// Requests that the store got for them, and that it refused.
     requests: u64,
@@ -60,7 +60,7 @@ struct Met {
     limit: u64,
 }
 
-impl Met {
+impl Figures {
     fn permille(&self, at: usize) -> u64 {
         self.took[(self.took.len() - 1) * at / 1000]
     }
@@ -97,8 +97,8 @@ impl Place {
         place
     }
 
-    /// So many readers read so often each, in some trouble.
-    fn read(&self, readers: u64, reads: u64, trouble: Trouble) -> Met {
+    /// `readers` readers do `reads` reads each, in some trouble.
+    fn read(&self, readers: u64, reads: u64, trouble: Trouble) -> Figures {
         self.store.set_trouble(trouble);
         let (before, refused) = (self.store.requests(), self.store.refused());
         let hedges = self.requests.traffic().0;
@@ -125,7 +125,7 @@ impl Place {
         });
         self.clock.run(begun + 3600 * SECOND);
         let (took, ended) = met.lock().unwrap().take().unwrap();
-        Met {
+        Figures {
             took,
             until_us: ended - begun,
             requests: self.store.requests() - before,
@@ -215,7 +215,7 @@ fn a_store_that_asks_for_less_gets_less_and_more_again_afterwards() {
     }
 }
 
-/// Nothing is lost and nothing hangs, whatever goes wrong meanwhile.
+/// Nothing is lost and nothing hangs, in any trouble.
 #[test]
 fn reads_in_all_trouble_are_right_and_end() {
     for seed in 1..=20 {

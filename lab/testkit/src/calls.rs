@@ -34,7 +34,7 @@ pub fn stream(number: u32) -> Caller {
     }
 }
 
-/// What tests do all the time, by name.
+/// Frequent operations of tests, by name.
 pub trait Handy: FileSystem {
     /// Makes an empty file.
     fn file(&self, dir: Ino, name: &str) -> Ino {

@@ -1,10 +1,10 @@
-//! What tests and measurements of several crates share. Nothing that ships depends on it.
+//! Tools that tests and measurements of several crates share. Nothing that ships depends on it.
 //!
 //! * [`Random`]: numbers that a seed repeats, on every machine;
 //! * [`Ticks`]: a clock that goes on by itself and repeats, too;
 //! * [`each_input`]: seeded inputs for the body of a fuzz target;
 //! * [`calls`]: calls of a file system, by name;
-//! * [`retry_while`]: what fails as long as a mount is in use.
+//! * [`retry_while`]: retries of calls that fail as long as a mount is in use.
 //!
 //! A clock that stands until it is set is `steadfast_model::TestClock`; the products' own generators (of simulated devices, of
 //! the exploration) are theirs, because a user repeats a run by its seed.
@@ -87,14 +87,14 @@ pub fn long() -> bool {
     std::env::var_os("STEADFAST_LONG").is_some()
 }
 
-/// Where seeds begin: `STEADFAST_SEED`, or else `otherwise`.
+/// First seed: `STEADFAST_SEED`, or else `otherwise`.
 #[must_use]
 pub fn first_seed(otherwise: u64) -> u64 {
     let seed = std::env::var("STEADFAST_SEED").ok();
     seed.and_then(|seed| seed.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Bytes that a seed decides, some hundred; a fuzz target reads zeros behind them.
+/// Bytes that a seed decides, some hundred; a fuzz target reads zeros after them.
 #[must_use]
 pub fn input(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_is_tried_again_until_it_is_free() {
+    fn a_mount_in_use_is_tried_again_until_it_is_free() {
         let mut tries = 0;
         let attempt = || {
             tries += 1;

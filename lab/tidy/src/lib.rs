@@ -1,1 +1,1 @@
-//! What must hold of the repository as a text. Only tests: `cargo test -p steadfast-tidy`.
+//! Rules for the text of the repository. Only tests: `cargo test -p steadfast-tidy`.

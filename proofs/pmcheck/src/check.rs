@@ -91,7 +91,7 @@ impl Checker {
         self.settled = Some(HashMap::new());
     }
 
-    /// What was collected, by hash.
+    /// Collected images, by hash.
     pub fn watched(&mut self) -> HashMap<u64, Image> {
         self.settled.take().unwrap_or_default()
     }
@@ -279,7 +279,7 @@ impl Checker {
             for (k, start) in std::iter::once(state).chain(after_crash).enumerate() {
                 let crashed = if k > 0 { "crash, recovery, " } else { "" };
                 if k > 0 || chain {
-                    // What a cut call left may come alive only two calls later.
+                    // The remains of a cut call may come alive only two calls later.
                     let mut at = start.clone();
                     for next in if chain { followers } else { &second } {
                         let done = self.attempt(&at, next, &plans(next), pick);
@@ -347,8 +347,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Two calls at once on objects that locks keep apart: each may be anywhere. `hold`: what the first frees is reused only
-    /// after its last fence.
+    /// Two calls at once on objects that locks keep apart: each may be anywhere. `hold`: objects that the first frees are
+    /// reused only after its last fence.
     pub fn pair(
         &mut self,
         start: &State,
@@ -477,7 +477,7 @@ fn torn_time(
     None
 }
 
-/// Which groups of the call reached the medium: all (+), none (-), a part (~).
+/// Groups of the call that reached the medium: all (+), none (-), a part (~).
 fn held(groups: &Groups, pending: &[Store], image: &Image) -> String {
     let in_flight = groups
         .iter()

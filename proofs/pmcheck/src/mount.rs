@@ -1,8 +1,8 @@
 //! The reading of a volume, and the stores of recovery.
 //!
 //! A mount looks at each directory that the root leads to, by unrepaired words and by the other halves of exchanges that a
-//! crash cut; decides which rename pointers count; walks again; and evaluates the life of each page. What it finds to repair
-//! it stores before anything is allocated.
+//! crash cut; decides which rename pointers count; walks again; and evaluates the life of each page. It stores its repairs
+//! before anything is allocated.
 
 use crate::pm::{Image, Store, store};
 use crate::spec::{Kind, Node, Tree};
@@ -16,11 +16,11 @@ use words::{
 /// Pages of an inode by kind and offset.
 pub type Pages = BTreeMap<(u64, u8, u64), (usize, PageState)>;
 
-/// What a mount knows: the tree and where it lies.
+/// A mount's knowledge: the tree and its place.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     pub tree: Tree,
-    /// By directory's number and name.
+    /// Slots by directory's number and name.
     pub slots: BTreeMap<(u64, u64), Slot>,
     pub free_slots: BTreeMap<u64, Vec<Slot>>,
     pub pages: Pages,
@@ -34,7 +34,7 @@ pub struct View {
     pub fix_names: Vec<Store>,
     /// Pointers that did something, cleared by some kinds of recovery.
     pub fix_pointers: Vec<Store>,
-    /// Whatever else a cut call left.
+    /// Everything else that a cut call left.
     pub fix_rest: Vec<Store>,
 }
 
@@ -322,7 +322,7 @@ impl Layout {
         }
     }
 
-    /// Where a free slot is one that is all zero, dead ones are wiped; some kinds of recovery clear their pointers.
+    /// If only a slot of zeros counts as free, dead ones are wiped; some kinds of recovery clear their pointers.
     fn tidy_dead_slots(
         &self,
         image: &Image,
@@ -577,7 +577,7 @@ impl Layout {
         }
     }
 
-    /// What the pages say.
+    /// Reads the content of the pages.
     fn read_contents(&self, image: &Image, v: &mut View) {
         for (&(number, kind, offset), &(page, state)) in &v.pages {
             let Some(node) = v.tree.nodes.get_mut(&self.key(image, number)) else {

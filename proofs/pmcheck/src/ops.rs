@@ -16,10 +16,10 @@ use words::{
 /// Labelled stores.
 pub type Groups = Vec<(&'static str, Vec<Store>)>;
 
-/// How objects are chosen, and how finely stores are grouped.
+/// Choice of objects, and granularity of the groups of stores.
 #[derive(Clone, Copy, Default)]
 pub struct Choice<'a> {
-    /// Which of the free objects.
+    /// Index among the free objects.
     pub pick: usize,
     /// Descriptors in three groups.
     pub fine: bool,

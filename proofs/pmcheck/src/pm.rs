@@ -1,7 +1,7 @@
 //! Persistent memory: words, lines, and the stores since the last fence that may survive a crash.
 //!
-//! One word here is one word of 8 bytes there. An [`Image`] carries its hash, which each store updates, so that images are
-//! told apart at the cost of a store.
+//! One word here is one word of 8 bytes there. An [`Image`] carries its hash, which each store updates, so comparing
+//! images costs one store.
 
 use std::collections::BTreeMap;
 use std::ops::Index;
@@ -63,7 +63,7 @@ fn share(at: usize, word: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// What a crash may leave.
+/// Stores that a crash may leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Model {
     /// x86: the stores to one line persist as a prefix of program order, lines are independent.
@@ -81,7 +81,7 @@ pub enum Model {
 pub struct Store {
     /// Address, in words.
     pub at: usize,
-    /// What is stored.
+    /// Value that is stored.
     pub word: u64,
     /// Non-temporal: ordered with nothing before the next fence.
     pub streaming: bool,
@@ -124,7 +124,7 @@ pub fn images(
         };
         groups.entry(group).or_default().push(*one);
     }
-    // What stores nothing new makes no difference.
+    // A group that stores nothing new makes no difference.
     let idle = |group: &Vec<Store>| group.iter().all(|s| base[s.at] == s.word);
     let groups: Vec<Vec<Store>> = groups.into_values().filter(|g| !idle(g)).collect();
     prefixes(&groups, &mut base.clone(), visit)

@@ -100,7 +100,7 @@ pub fn table(write: bool) -> usize {
     }
     let same = std::fs::read_to_string(TABLE).is_ok_and(|old| old == text);
     if !same {
-        println!("plans.txt is not what the recommended plans say: cargo run --release -- --write");
+        println!("plans.txt differs from the recommended plans: cargo run --release -- --write");
     }
     usize::from(!same)
 }
@@ -301,7 +301,7 @@ fn sequences(title: &str, layout: Layout, depth: usize) -> usize {
     0
 }
 
-/// What a call locks: inodes by key, and 0 for moves of directories.
+/// Locks of a call: inodes by key, and 0 for moves of directories.
 fn locks(tree: &Tree, op: &Op) -> Vec<u64> {
     let dir = |at: At| if at == OPENED { None } else { tree.dir(at.0) };
     let mut locks = match op {
@@ -397,7 +397,7 @@ pub fn pairs() -> usize {
     wrong
 }
 
-/// Which calls could fail between two of their fences.
+/// Calls that could fail between two of their fences.
 pub fn abandoned() -> usize {
     let mut checker = Checker::new(RECOMMENDED, Model::Line);
     let plans = |op: &Op| plan_of(op, RECOMMENDED, Model::Line);

@@ -52,7 +52,7 @@ pub enum Op {
     Poke(Vec<(usize, u64)>),
 }
 
-/// What an object is.
+/// Kind of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     File,
@@ -69,9 +69,9 @@ pub struct Node {
     pub attr: u64,
     /// Extended attributes.
     pub set: Vec<u64>,
-    /// Of a directory.
+    /// Names of a directory.
     pub names: BTreeMap<u64, u64>,
-    /// Of a file or symlink.
+    /// Words of a file or symlink.
     pub words: Vec<u64>,
 }
 
@@ -92,7 +92,7 @@ impl Node {
 pub struct Tree {
     pub nodes: BTreeMap<u64, Node>,
     pub root: u64,
-    /// Held open.
+    /// Object that is held open.
     pub open: Option<u64>,
 }
 
@@ -106,7 +106,7 @@ impl Tree {
         self.is_dir(found).then_some(found)
     }
 
-    /// What a name stands for.
+    /// Object that a name stands for.
     pub fn get(&self, at: At) -> Option<u64> {
         if at == OPENED {
             return self.open;

@@ -1,7 +1,7 @@
-//! A small volume: where its objects lie. The words and what they mean are those of the layout that ships, which is
+//! A small volume: places of its objects. The words and their meanings are those of the layout that ships, which is
 //! compiled here; only the numbers of objects differ.
 //!
-//! [`Layout`] says what distinguishes the layouts and rules under test.
+//! [`Layout`] has the differences of the layouts and rules under test.
 
 use crate::pm::{Image, LINE, Store, store};
 
@@ -89,7 +89,7 @@ pub fn slot_of(place: Place) -> Option<Slot> {
     (slot.0 < PAGES).then_some(slot)
 }
 
-/// What gets a new tag when a name comes to stand for another inode.
+/// Slot that gets a new tag when a name comes to stand for another inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bump {
     /// Both of the following.
@@ -121,11 +121,11 @@ pub enum Links {
     Derived,
     /// Stored, and recounted at mount.
     Recounted,
-    /// Stored and believed.
+    /// Stored and trusted.
     Trusted,
 }
 
-/// What a mount looks at to find the first unused tag.
+/// Tags that a mount looks at to find the first unused tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TagsAbove {
     /// Every slot that names something: its own tag and that of its pointer.
@@ -168,14 +168,14 @@ pub enum Recovery {
     KeepsDirPages,
 }
 
-/// What distinguishes layouts and rules under test.
+/// Differences of layouts and rules under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Slots and descriptors carry the inode's generation. Otherwise free means all zero.
     pub generations: bool,
     /// Rename pointers carry their source's tag. Otherwise they must be cleared.
     pub tags: bool,
-    /// What gets a new tag.
+    /// Slot that gets a new tag.
     pub bump: Bump,
     /// The pointer is cleared before its second word changes.
     pub clear_first: bool,
@@ -195,7 +195,7 @@ pub struct Layout {
     pub attributes_by_mode: bool,
     /// No death marks: of two pages at one offset the later one counts.
     pub later_wins: bool,
-    /// What a mount looks at to find the first unused tag.
+    /// Tags that a mount looks at to find the first unused tag.
     pub above: TagsAbove,
     /// An inode whose second line was lost.
     pub second_line: SecondLine,
@@ -245,7 +245,7 @@ pub const PUBLISHED: Layout = Layout {
     ..RECOMMENDED
 };
 
-/// Where layouts without derived link counts keep them: they have no times.
+/// Place of link counts in layouts that do not derive them: they have no times.
 pub const LINKS: u64 = inode_word::MTIME;
 /// Attributes of a new object: owner 7, mode 644.
 pub const NEW: u64 = 0x7644;
@@ -262,7 +262,7 @@ impl Layout {
         PAGES_AT + slot.0 * STRIDE + slot.1 * 2 * LINE + line + word
     }
 
-    /// What a slot or descriptor that means inode `number` holds.
+    /// Content of a slot or descriptor that means inode `number`.
     pub fn key(&self, image: &Image, number: u64) -> u64 {
         let birth = image[inode(number, inode_word::BIRTH)];
         number << 32

@@ -17,12 +17,12 @@ const PATHS_MAX: u32 = 5000;
 /// Most lines of a counterexample.
 const LINES_MAX: usize = 40;
 
-/// Which way the code went on at a comparison.
+/// Direction in which the code went on at a comparison.
 struct Decision {
     taken: bool,
     /// The other way is possible, too.
     free: bool,
-    /// And still to be tried.
+    /// The other way is still to be tried.
     left: bool,
 }
 
@@ -31,7 +31,7 @@ struct Run {
     decisions: Vec<Decision>,
     at: usize,
     path: Vec<Term>,
-    /// What follows from the path and need not be asked again.
+    /// Consequences of the path that need not be asked again.
     facts: HashSet<Term>,
     names: HashMap<String, u32>,
     reached: BTreeSet<String>,
@@ -41,7 +41,7 @@ struct Run {
     supposed: bool,
     /// Places on this path that must be on a path that is possible: whether they were, by place.
     here: BTreeSet<String>,
-    /// Of the obligation.
+    /// Places of the obligation that must be possible.
     possible_at: BTreeMap<String, bool>,
     held: u32,
     failed: Vec<String>,
@@ -50,7 +50,7 @@ struct Run {
     only: Vec<String>,
     /// End with the first obligation that is refused.
     first: bool,
-    /// How many were left out, because they take long.
+    /// Number of obligations left out, because they take long.
     left_out: usize,
 }
 
@@ -118,8 +118,8 @@ pub fn begin(solver: Solver, only: Vec<String>, first: bool) {
     RUN.set(Some(run));
 }
 
-/// Prints what the run came to, and ends the solver; whether everything holds, nothing if no
-/// obligation was tried.
+/// Prints the result of the run, and ends the solver; returns whether everything holds,
+/// nothing if no obligation was tried.
 pub fn end() -> Option<bool> {
     let holds = with(|run| {
         let (paths, checks) = run.total;
@@ -160,7 +160,7 @@ pub fn unknown(name: &str, width: u32) -> Term {
     variable(&fresh(name), width)
 }
 
-/// Which way the code goes on: both, one after the other, if both are possible.
+/// Direction in which the code goes on: both, one after the other, if both are possible.
 pub fn branch(condition: Term) -> bool {
     if let Some(value) = condition.as_truth() {
         return value;
@@ -226,7 +226,7 @@ pub fn suppose(condition: Term) {
     });
 }
 
-/// What happens here must happen on some path that can be fulfilled to its end.
+/// This place must be on some path that can be fulfilled to its end.
 pub fn must_be_possible(what: String) {
     with(|run| {
         run.possible_at.entry(what.clone()).or_insert(false);
@@ -234,7 +234,7 @@ pub fn must_be_possible(what: String) {
     });
 }
 
-/// At the end of a path: what happened on it was possible if all its conditions together are.
+/// At the end of a path: its events were possible if all its conditions together are.
 fn note_possible(run: &mut Run) {
     let new = run.here.iter().any(|what| !run.possible_at[what]);
     if !new || run.failure.is_some() {
@@ -254,7 +254,7 @@ pub fn end_path() -> ! {
     resume_unwind(Box::new(PathEnds))
 }
 
-/// What must be true here, whatever the unknowns are.
+/// The goal must be true here, for all values of the unknowns.
 #[track_caller]
 pub fn prove(what: &str, goal: Term) {
     let place = Location::caller();

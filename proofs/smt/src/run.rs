@@ -11,10 +11,10 @@ pub fn is_long() -> bool {
     LONG.load(Ordering::Relaxed)
 }
 
-/// Tries obligations. The program's arguments are `SOLVER [--record FILE] [--first] [--long] [PART…]`: it
-/// tries those whose names contain a part, all if none is given; `--record` writes down what the
-/// solver is asked, and what it answers; `--first` ends with the first one that is refused; `--long` tries the long ones, too. Exits
-/// with 0 if all hold, with 1 if one is refused, with 2 if it could not work, with 4 if no name contains a part.
+/// Tries obligations. The program's arguments are `SOLVER [--record FILE] [--first] [--long] [PART…]`: it tries those whose
+/// names contain a part, all if none is given; `--record` writes down the questions to the solver and its answers; `--first`
+/// ends with the first one that is refused; `--long` tries the long ones, too. Exits with 0 if all hold, with 1 if one is
+/// refused, with 2 if it could not work, with 4 if no name contains a part.
 pub fn main(name: &str, obligations: impl FnOnce()) -> ! {
     let mut args = std::env::args().skip(1);
     let (mut program, mut record, mut first, mut parts) = (None, None, false, Vec::new());

@@ -21,7 +21,7 @@ pub struct Solver {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     defined: Defined,
-    /// What is asserted, one level each.
+    /// Asserted terms, one level each.
     asserted: Vec<Term>,
     known: HashMap<Vec<Term>, Answer>,
     script: Option<std::fs::File>,

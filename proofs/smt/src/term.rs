@@ -10,7 +10,7 @@ use std::fmt::Write;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Term(u32);
 
-/// What a term is made of. Truth values have width 0.
+/// Structure of a term. Truth values have width 0.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Node {
     Truth(bool),
@@ -186,7 +186,7 @@ impl Term {
     }
 
     /// The bound of a term that is a sum without any wrapping, or a difference that was proved to be
-    /// one: what is modulo 2^64 elsewhere is arithmetic of integers here.
+    /// one: here, values that are modulo 2^64 elsewhere are integers.
     fn natural(self) -> Option<u64> {
         let (terms, value) = self.integer()?;
         let start = u64::try_from(value.max(0)).ok()?;
@@ -209,7 +209,7 @@ impl Term {
         proper.then(|| (terms.collect(), signed(value)))
     }
 
-    /// Both sides of a comparison without what they have in common and without differences.
+    /// Both sides of a comparison without their common terms and without differences.
     fn apart(self, other: Term) -> Option<(Term, Term)> {
         let ((mut terms, mut value), (others, more)) = (self.integer()?, other.integer()?);
         value -= more;
@@ -511,7 +511,7 @@ pub fn implies(condition: Term, then: Term) -> Term {
     any([not(condition), then])
 }
 
-/// How a term is called in a script.
+/// Name of a term in a script.
 pub fn name(term: Term) -> String {
     match term.node() {
         Node::Truth(value) => value.to_string(),
@@ -533,7 +533,7 @@ fn sort(width: u32) -> String {
     }
 }
 
-/// What a script has defined so far.
+/// Definitions of a script so far.
 #[derive(Default)]
 pub struct Defined {
     terms: Vec<bool>,
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_natural_sums_have_in_common_does_not_matter() {
+    fn common_terms_of_two_natural_sums_do_not_matter() {
         let [x, y, z] = ["a", "b", "c"].map(|name| variable(name, 32).widened());
         let n = |value| number(64, value);
         assert_eq!(x.plus(y).below(x.plus(y).plus(n(1))), truth(true));

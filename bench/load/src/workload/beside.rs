@@ -1,4 +1,4 @@
-//! One stream's large writes beside another's small fsync (ccfs §4.3, table 3 and figure 4), and what else is measured in two
+//! One stream's large writes beside another's small fsync (ccfs §4.3, table 3 and figure 4), and other measurements in two
 //! processes: each function is the part of one of them.
 
 use super::{Random, failed, pattern};
@@ -58,8 +58,8 @@ pub(crate) fn byte(path: &Path) -> Result<f64, String> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Appends `mib_per_second` for so many seconds, in pieces of 1 MiB, without an fsync. Returns the seconds that it took: more
-/// than asked for, if the system cannot keep pace.
+/// Appends `mib_per_second` for `seconds` seconds, in pieces of 1 MiB, without an fsync. Returns the seconds that it took:
+/// more than asked for, if the system cannot keep pace.
 pub(crate) fn paced(path: &Path, mib_per_second: u32, seconds: u32) -> Result<f64, String> {
     let data = pattern(PIECE_BYTES);
     let start = Instant::now();

@@ -16,7 +16,7 @@ const APPEND_PIECE_BYTES: usize = 1 << 20;
 const RECORD_BYTES: usize = 1 << 10;
 const OVERWRITTEN_MIB: u32 = 16;
 const READ_PIECE_BYTES: usize = 64 << 10;
-/// Overwritten between two fsyncs.
+/// Bytes overwritten between two fsyncs.
 const SYNC_EVERY_BYTES: u64 = 10 * MIB;
 
 /// Appends `mib` mebibytes to a new file in `dir`, in pieces of 1 MiB, then makes it durable.

@@ -1,4 +1,4 @@
-//! One client that sends one request after the other: what a call costs on its way.
+//! One client that sends one request after the other: the latency of a call.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const KIB: u64 = 1 << 10;
 /// Largest single read or write.
 const PIECE_BYTES: u64 = 1 << 20;
-/// An append has 1 to so many bytes.
+/// Maximum size of an append; the minimum is 1 byte.
 const APPEND_BYTES_MAX: u64 = 16 * KIB;
 /// Files of a directory, where a personality has directories.
 const DIRECTORY_WIDTH: u32 = 20;
@@ -23,7 +23,7 @@ const PRESENT_PERCENT: usize = 80;
 const WEB_SERVER_READS: u32 = 10;
 const WEB_PROXY_READS: u32 = 5;
 
-/// Which personality.
+/// The personality.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mix {
     /// A round: make and write a file; append to one; read one; delete one; stat one. Mean size 128 KiB.
@@ -59,7 +59,7 @@ impl Mix {
     }
 }
 
-/// Runs `rounds` rounds in all, on `files` files, on so many threads.
+/// Runs `rounds` rounds in all, on `files` files, on `threads` threads.
 pub(crate) fn mix(
     kind: Mix,
     dir: &Path,
@@ -170,7 +170,7 @@ impl Share {
         &self.present[chosen as usize]
     }
 
-    /// Makes a file that is not there, of so many bytes, or of a size of the distribution if that is 0.
+    /// Creates a file of `bytes` bytes, or of a size of the distribution if that is 0.
     fn create(&mut self, bytes: u64) -> io::Result<()> {
         let chosen = self.random.below(self.absent.len() as u64);
         let path = self.absent.swap_remove(chosen as usize);

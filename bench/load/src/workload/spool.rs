@@ -13,7 +13,7 @@ pub(super) const SMALL_FILE_BYTES: usize = 100;
 pub(super) const MAILBOXES: u64 = 50;
 const MAIL_BYTES: usize = 16 << 10;
 
-/// Creates `count` files in `dir`, each with 100 bytes and made durable before the next, on so many threads.
+/// Creates `count` files in `dir`, each with 100 bytes and made durable before the next, on `threads` threads.
 pub(crate) fn smallfile(dir: &Path, count: u32, threads: u32) -> Result<f64, String> {
     let data = pattern(SMALL_FILE_BYTES);
     let paths = |thread: u32| -> Vec<PathBuf> {
@@ -36,7 +36,7 @@ pub(crate) fn smallfile(dir: &Path, count: u32, threads: u32) -> Result<f64, Str
 /// Files of a directory that [`create_files`] fills.
 const DIRECTORY_WIDTH: u32 = 100;
 
-/// Filebench's createfiles: makes `count` files of 16 KiB in directories of 100, on so many threads, without an fsync.
+/// Filebench's createfiles: makes `count` files of 16 KiB in directories of 100, on `threads` threads, without an fsync.
 pub(crate) fn create_files(dir: &Path, count: u32, threads: u32) -> Result<f64, String> {
     let data = pattern(MAIL_BYTES);
     let paths = |thread: u32| -> Vec<PathBuf> {
@@ -59,7 +59,7 @@ pub(crate) fn create_files(dir: &Path, count: u32, threads: u32) -> Result<f64, 
     })
 }
 
-/// Which calls a delivery makes so that a mail that was acknowledged is in its box after a crash, and no part of one ever is.
+/// Calls of a delivery. They make sure that after a crash an acknowledged mail is in its box, and no part of one ever is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery {
     /// The mail before its name, then the box: where nothing is promised.
@@ -117,7 +117,7 @@ pub(crate) fn mail(dir: &Path, count: u32, how: Delivery) -> Result<f64, String>
 }
 
 /// Filebench's varmail in its order: delete a mail; write one and make it durable; read one, add to it, make it durable; read
-/// one. `rounds` in all, on so many threads, each with a set of mails of its own in the one directory.
+/// one. `rounds` in all, on `threads` threads, each with a set of mails of its own in the one directory.
 pub(crate) fn varmail(dir: &Path, rounds: u32, threads: u32) -> Result<f64, String> {
     let data = pattern(MAIL_BYTES);
     let mails = |thread: u32| -> Vec<PathBuf> {

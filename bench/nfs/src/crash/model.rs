@@ -1,5 +1,5 @@
-//! What a client's directory must hold: the acknowledged operations, applied in order; and what may differ from that while
-//! an operation waits for its acknowledgement.
+//! Expected content of a client's directory: the acknowledged operations, applied in order; and permitted differences
+//! while an operation waits for its acknowledgement.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -122,8 +122,8 @@ impl Tree {
         }
     }
 
-    /// Whether `found` can be what a server shows that has acknowledged this tree and no more, while `pending` is on its way:
-    /// each of several writes may be there in any part; any other operation is there as a whole or not at all.
+    /// Whether a server that has acknowledged this tree and no more may show `found` while `pending` is on its way: each of
+    /// several writes may be there in any part; any other operation is there as a whole or not at all.
     pub(crate) fn explains(&self, pending: &[Event], found: &Tree) -> Result<(), String> {
         if let [Event::Write { name, .. }, ..] = pending {
             let (mut expected, mut found) = (self.clone(), found.clone());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_must_be_there_and_nothing_else() {
+    fn acknowledged_operations_must_be_there_and_nothing_else() {
         let expected = tree(&[create("a"), write("a", 0, 10, 1), create("b")]);
         expected.explains(&[], &expected).unwrap();
         let lost = tree(&[create("a"), create("b")]);

@@ -101,7 +101,7 @@ fn a_server_that_forgets_removals_is_found_out() {
 }
 
 #[test]
-fn what_is_lost_after_the_clients_have_gone_is_found_by_the_record() {
+fn losses_after_the_clients_have_gone_are_found_by_the_record() {
     let fake = Fake::start(Fault::None);
     let record = Scratch::new("record");
     run(&fake.mount(), load(2, 500), &record.0).unwrap();

@@ -1,5 +1,5 @@
-//! A lone small call on an idle server, beside the kernel's own round trip: a thread of this process sends back what it is
-//! sent, of the same length, over a connection of the same kind. Both take turns, with a pause that lets the server go to sleep.
+//! A lone small call on an idle server, beside the kernel's own round trip: a thread of this process sends its input back, of
+//! the same length, over a connection of the same kind. Both take turns, with a pause that lets the server go to sleep.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -50,7 +50,7 @@ pub(crate) fn idle(run: &Run, count: u64) -> Result<String, Failure> {
     }
 }
 
-/// Sends back what comes until the other side closes.
+/// Sends back all input until the other side closes.
 fn echo(listener: &TcpListener) -> std::io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;

@@ -13,7 +13,7 @@ use steadfast_nfs_client::client::{Client, check_read};
 use steadfast_nfs_client::{Failure, wrong};
 
 const COMMIT_BYTES: u64 = 10 << 20;
-/// A piece is 64 KiB, or what the server takes at most.
+/// A piece is 64 KiB, or the server's maximum.
 pub(super) const PIECE_BYTES_MAX: u32 = 64 << 10;
 
 /// Writes a file of `mib` mebibytes in all over all clients; `overwrite` writes over one that is there, else it is new. An
@@ -68,8 +68,8 @@ fn truncate(client: &mut Client, file: &nfs_fh3) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the bytes of `tag`, with `window` writes outstanding and a COMMIT for each 10 MiB; what the server has lost by then
-/// is sent again.
+/// Writes the bytes of `tag`, with `window` writes outstanding and a COMMIT for each 10 MiB; writes that the server has lost
+/// by then are sent again.
 pub(super) fn write_file(
     client: &mut Client,
     file: &nfs_fh3,

@@ -15,12 +15,12 @@ use steadfast_nfs_client::client::{Client, check_stable};
 use steadfast_nfs_client::{Failure, wrong};
 
 pub(crate) const SMALL_FILE_BYTES: usize = 100;
-/// One file in so many is read back before it is removed.
+/// Removed files per file that is read back first.
 const READ_BACK_EVERY: u64 = 64;
 /// Calls of one round of the metadata loop.
 const METADATA_CALLS: u64 = 7;
 
-/// Of the names that are made here.
+/// Prefixes of the names that are made here.
 const PREFIXES: [&str; 3] = ["small-", "meta-", "moved-"];
 
 struct State {
@@ -42,7 +42,7 @@ impl Run {
     }
 }
 
-/// What the load has made it has also removed.
+/// The load has removed everything that it made.
 fn left_nothing(mut state: State) -> Result<(), Failure> {
     let mut names = state.client.names(&state.dir)?.into_iter();
     match names.find(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix))) {
@@ -51,8 +51,8 @@ fn left_nothing(mut state: State) -> Result<(), Failure> {
     }
 }
 
-/// CREATE, WRITE of 100 bytes, REMOVE. Each file is durable before it goes: the WRITE is FILE_SYNC, or UNSTABLE with a
-/// COMMIT behind it. An operation is a file.
+/// CREATE, WRITE of 100 bytes, REMOVE. Each file is durable before it goes: the WRITE is FILE_SYNC, or UNSTABLE and
+/// followed by a COMMIT. An operation is a file.
 pub(crate) fn smallfile(run: &Run, count: u64, commit: bool) -> Result<Figures, Failure> {
     run.side_by_side(
         |number| run.state(number, count),

@@ -104,7 +104,7 @@ fn an_error_of_a_procedure_is_reported_by_its_name() {
 }
 
 #[test]
-fn a_lone_call_stands_beside_its_echo() {
+fn a_lone_call_is_measured_beside_its_echo() {
     let fake = Fake::start(Fault::None);
     let lines = idle(&run(&fake, 1), 20).unwrap();
     for name in [

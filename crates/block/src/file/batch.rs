@@ -10,7 +10,7 @@ pub(super) type Reads<'a, 'b> = &'a mut [(BlockNo, &'b mut [u8])];
 
 /// The failure of one part of a batch.
 pub(super) struct Failure {
-    /// Which part.
+    /// Index of the part.
     pub(super) part: usize,
     pub(super) error: io::Error,
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 ///
 /// A disk that acknowledges flushes and ignores them cannot be distinguished from an honest one. But
 /// the kernel sends flushes only to disks whose cache it believes to be volatile: with
-/// [`WriteThrough`](WriteCache::WriteThrough) a flush is a promise of the disk (or of the
-/// virtual machine's host) that cannot be called in. What the application can do is to say so.
+/// [`WriteThrough`](WriteCache::WriteThrough) a flush is a promise of the disk (or of the virtual
+/// machine's host) that cannot be enforced. The application can only say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteCache {
     /// The disk has a volatile cache ("write back"), and flushes are sent to it.

@@ -1,4 +1,4 @@
-//! Which way requests take to the kernel.
+//! Choice of the engine that passes requests to the kernel.
 
 use super::batch::{Failure, Reads, Writes};
 use super::rings::{MakeRing, Rings};
@@ -12,15 +12,15 @@ use std::io;
 /// Threads that stand in where io_uring is refused.
 const THREADS_DEFAULT: usize = 4;
 
-/// How a batch of scattered requests is carried out. Single requests and flushes always go
-/// straight from the caller's thread to the kernel: no way is shorter.
+/// Method of carrying out a batch of scattered requests. Single requests and flushes
+/// always go straight from the caller's thread to the kernel: no way is shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Engine {
     /// One after another in the caller's thread.
     Caller,
     /// By this number of threads that belong to the device: at least 1, at most 64.
     Threads(usize),
-    /// By io_uring.
+    /// With io_uring.
     Uring,
     /// The fastest: io_uring with direct access; the caller's thread with the page
     /// cache, which takes one write to a file at a time and copies faster than it can be asked.
@@ -71,7 +71,7 @@ impl Backend {
         }
     }
 
-    /// Which engine this is.
+    /// This engine's kind.
     pub(super) fn engine(&self) -> Engine {
         match self {
             Backend::Caller => Engine::Caller,
@@ -105,7 +105,7 @@ impl Backend {
     }
 }
 
-/// Why io_uring is refused, and a remedy.
+/// Reason why io_uring is refused, and a remedy.
 fn explained(error: &io::Error) -> io::Error {
     let advice = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSYS) => "this kernel has none, or a system call filter hides it",

@@ -319,7 +319,7 @@ fn a_batch_is_refused_whole_before_anything_is_written() {
     assert_eq!(read_each(&device, &[1, 2]).unwrap(), [0, 0]);
 }
 
-/// Where the second run of the test below finds its small file system.
+/// Variable with the place of the small file system for the second run of the test below.
 const SMALL: &str = "STEADFAST_TEST_SMALL_FILE_SYSTEM";
 
 /// A file system of 1 MiB under an image of 4 MiB: short writes, then ENOSPC. It is mounted

@@ -1,4 +1,4 @@
-//! Which processes have a file locked: for a message that says more than "in use".
+//! Processes that have a file locked: for a message that says more than "in use".
 //!
 //! The kernel lists locks in `/proc/locks`, by process, device and inode. Where it hides them (another pid namespace, a
 //! file system that shows another device number), nothing is found, and the message says less; nothing depends on it.

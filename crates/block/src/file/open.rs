@@ -175,7 +175,7 @@ fn go_direct(fd: &LockedFd, blocks: u64) -> io::Result<()> {
     })
 }
 
-/// What a device can live in.
+/// Kind of file that can hold a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,

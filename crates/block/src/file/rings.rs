@@ -1,8 +1,8 @@
 //! Scattered requests carried out by io_uring.
 //!
 //! Each batch has a ring of its own while it lasts: threads meet at the list of idle rings
-//! only, and no lock is held while the kernel works. What a ring brings back short,
-//! interrupted or not started is finished in the caller's thread.
+//! only, and no lock is held while the kernel works. Requests that a ring returns short,
+//! interrupted or not started are finished in the caller's thread.
 
 use super::batch::{Failure, Reads, Writes};
 use super::transfer::{Medium, read_fully, write_slices_fully};
@@ -17,14 +17,14 @@ const RINGS_MAX: usize = 8;
 /// Most bytes of a batch that pass through aligned memory at a time.
 const BOUNCE_BYTES_MAX: usize = 4 << 20;
 
-/// How to make a ring.
+/// Constructor of a ring.
 pub(super) type MakeRing = fn() -> io::Result<Ring>;
 
 /// The rings of a device.
 pub(super) struct Rings {
     make: MakeRing,
     state: Mutex<State>,
-    /// Told of every ring that comes back.
+    /// Notified of every ring that comes back.
     returned: Condvar,
 }
 
@@ -38,7 +38,7 @@ impl Rings {
     /// Makes the first ring; others follow when they are needed.
     ///
     /// # Errors
-    /// Why the system refuses.
+    /// Reason of the refusal.
     pub(super) fn new(make: MakeRing) -> io::Result<Rings> {
         let idle = vec![make()?];
         Ok(Rings {
@@ -216,7 +216,7 @@ impl Drop for Loan<'_> {
     }
 }
 
-/// How many bytes were moved; or 0 where the caller shall try itself.
+/// Number of bytes moved; 0 if the caller shall try itself.
 fn moved(outcome: Outcome) -> io::Result<usize> {
     match outcome {
         Err(Errno::INTR | Errno::AGAIN | Errno::CANCELED) => Ok(0),
@@ -233,8 +233,8 @@ fn bounced_bytes(medium: &Medium, segments: &[&[u8]]) -> usize {
     }
 }
 
-/// How many parts together need no more aligned memory than there may be; none if the first
-/// alone needs more.
+/// Number of parts that together stay within the limit of aligned memory; none if the first
+/// alone exceeds it.
 fn round_len(bounced: impl Iterator<Item = usize>) -> usize {
     let mut total = 0;
     bounced

@@ -46,7 +46,7 @@ fn message(error: &DeviceError) -> String {
 }
 
 #[test]
-fn what_was_written_is_there_after_opening_again() {
+fn written_bytes_are_there_after_opening_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = image(&dir, 300);
     let device = open(&path, FileOptions::default()).unwrap();
@@ -223,7 +223,7 @@ fn things_that_are_no_device_are_refused_with_a_reason() {
 }
 
 #[test]
-fn create_makes_extends_and_spares_what_holds_data() {
+fn create_makes_and_extends_files_and_spares_those_with_data() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     let device = FileDevice::create(&path, 4, false).unwrap();

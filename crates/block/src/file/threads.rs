@@ -1,10 +1,10 @@
 //! Scattered requests carried out by a pool of threads.
 //!
 //! A batch is cut into jobs of at most [`JOB_BLOCKS_MAX`] blocks. A job owns its buffer, so
-//! the memory of a caller is never in another thread's hands, and being aligned, that buffer
-//! suits direct access whatever the caller's is like. The caller carries out jobs itself
-//! whenever the queue is full, and the last one always: the queue is bounded, and a busy pool
-//! never blocks a caller. It returns when it holds the outcomes of all its jobs.
+//! no other thread ever holds a caller's memory; and being aligned, that buffer suits direct
+//! access for any caller's buffer. The caller carries out jobs itself whenever the queue is
+//! full, and the last one always: the queue is bounded, and a busy pool never blocks a
+//! caller. It returns when it holds the outcomes of all its jobs.
 
 use super::batch::{Failure, Reads, Writes};
 use super::locked::LockedFd;
@@ -35,7 +35,7 @@ pub(super) struct Pool {
 struct Shared {
     fd: Arc<LockedFd>,
     queue: Mutex<Queue>,
-    /// Told of every new job and of the end.
+    /// Notified of every new job and of the end.
     arrived: Condvar,
 }
 
@@ -58,13 +58,13 @@ struct Job {
 /// Consecutive bytes of one part of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stretch {
-    /// Which part of the batch.
+    /// Index of the part in the batch.
     part: usize,
-    /// Where in that part.
+    /// Offset in that part.
     from: usize,
-    /// Where on the medium, in bytes.
+    /// Offset on the medium, in bytes.
     offset: u64,
-    /// Where in the job's buffer.
+    /// Range in the job's buffer.
     place: Range<usize>,
 }
 
@@ -72,7 +72,7 @@ impl Pool {
     /// Starts `count` threads, at least one and at most [`THREADS_MAX`].
     ///
     /// # Errors
-    /// The system's, if not even one thread can be had; fewer than asked for will do.
+    /// The system's, if it starts no thread at all; fewer than asked for will do.
     pub(super) fn start(fd: &Arc<LockedFd>, count: usize) -> io::Result<Pool> {
         let mut pool = Pool {
             shared: Arc::new(Shared {
@@ -94,7 +94,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     pub(super) fn threads(&self) -> usize {
         self.threads.len()
     }

@@ -21,9 +21,9 @@ const BOUNCE_BUFFERS_MAX: usize = 4;
 pub(super) const IOV_MAX: usize = 1024;
 /// Segments of a request that needs no memory for its list.
 const IOV_SMALL: usize = 32;
-/// How often a request is repeated that the system has no resources for, one after another.
+/// Maximum number of repetitions in a row of a request that the system has no resources for.
 const AGAIN_MAX: u32 = 100;
-/// How long to wait before it is repeated.
+/// Pause before each repetition.
 const AGAIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Reads all of `buf` from byte `offset` on.
@@ -146,7 +146,7 @@ impl Medium {
         self.direct && !buf.is_empty() && !buf.as_ptr().addr().is_multiple_of(BLOCK_SIZE)
     }
 
-    /// Reads all of `buf` from byte `offset` on, whatever its alignment.
+    /// Reads all of `buf` from byte `offset` on, with any alignment.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         if self.needs_bounce(buf) {
             self.read_bounced(buf, offset)
@@ -155,7 +155,7 @@ impl Medium {
         }
     }
 
-    /// Writes all of `segments`, each whole blocks, whatever their alignment.
+    /// Writes all of `segments`, each whole blocks, with any alignment.
     pub(super) fn write(&self, segments: &[&[u8]], offset: u64) -> io::Result<()> {
         if segments.iter().any(|segment| self.needs_bounce(segment)) {
             self.write_bounced(segments, offset)

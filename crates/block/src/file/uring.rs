@@ -2,9 +2,9 @@
 //!
 //! The kernel reads and writes the buffers of a request from its submission to its
 //! completion, whatever the program does meanwhile. So [`Flight`] never ends, not even by a
-//! panic, while the kernel holds an entry: its destructor waits for the completions. What
-//! the kernel holds is counted from the queues themselves (pushed, less still queued, less
-//! completed), never from what a call claimed to have done.
+//! panic, while the kernel holds an entry: its destructor waits for the completions. The
+//! entries that the kernel holds are counted from the queues themselves (pushed, less still
+//! queued, less completed), never from the return values of calls.
 //!
 //! Completions come in any order and may report an interrupted or a short transfer; the
 //! caller finishes those.
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Requests in flight in one ring.
 const ENTRIES: u32 = 128;
-/// How long to wait when the kernel refuses to be waited for.
+/// Pause when the kernel refuses to be waited for.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Bytes moved, or why the kernel moved none. `EAGAIN` if the request never started.
@@ -38,7 +38,7 @@ impl Ring {
     /// Sets up a ring and sends one empty request through it.
     ///
     /// # Errors
-    /// Why the system refuses: no support (`ENOSYS`), policy (`EPERM`), or limits.
+    /// Reason of the system's refusal: no support (`ENOSYS`), policy (`EPERM`), or limits.
     pub(super) fn new() -> io::Result<Ring> {
         let mut builder = IoUring::builder();
         // Without interrupts for completions, which are waited for anyway (since Linux 5.19).
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn corner_18_entries_that_a_panic_left_behind_are_never_submitted() {
+    fn corner_18_entries_left_by_a_panic_are_never_submitted() {
         let Some(mut ring) = ring() else { return };
         let (mut from, mut to) = io::pipe().unwrap();
         let mut buf = [0; 4];

@@ -87,9 +87,8 @@ fn every_contract_keeps_the_old_file_or_the_new() {
     }
 }
 
-/// The rename cannot overtake the data: under `ordered` that is what the contract is for; under
-/// `metadata-prefix` only overwrites go around the log, and the data of a new file is covered. Under `relaxed` a close would
-/// do, but the file is still open when it is renamed.
+/// The rename cannot overtake the data: `ordered` promises that; under `metadata-prefix` only overwrites go around the log,
+/// and the data of a new file is covered. Under `relaxed` a close would do, but the file is still open when it is renamed.
 #[test]
 fn the_fsync_before_the_rename_is_needed_where_the_kernel_keeps_what_is_written() {
     for contract in Contract::ALL {

@@ -1,9 +1,9 @@
 //! The same steps on the weakest file system that programs meet: the promises of POSIX, and no more.
 //!
-//! Names change in the order of the calls, and any number of changes since the directory was
-//! last synced may be lost. Of a file, whatever was done since it was last synced may be
-//! there or not, each write and truncation by itself: names may be durable before the content that they
-//! name, and a later write before an earlier one. All trees of all moments are listed.
+//! Names change in the order of the calls, and any number of changes since the directory was last
+//! synced may be lost. All changes of a file since its last sync may be there or not, each write and
+//! truncation by itself: names may be durable before the content that they name, and a later write
+//! before an earlier one. All trees of all moments are listed.
 
 use super::{Contents, FILE, Report, TEMPORARY, TreeFound, VIOLATIONS_MAX, tree_text};
 use std::collections::{BTreeMap, BTreeSet};

@@ -70,7 +70,7 @@ proptest! {
             }
             prop_assert_eq!(alloc.space().free + owned.len() as u64, before);
         }
-        // What the bitmaps on disk say is what was counted.
+        // The bitmaps on disk agree with the counts.
         bare.store.journal.reclaim().unwrap();
         let again = Allocator::new(bare.store.journal.clone(), volume.clone());
         prop_assert_eq!(again.space().free, alloc.space().free);
@@ -106,7 +106,7 @@ fn corner_01_a_freed_block_is_not_allocated_before_the_free_is_durable() {
 }
 
 #[test]
-fn corner_24_what_is_reserved_is_left_to_delayed_pages() {
+fn corner_24_reserved_blocks_are_left_to_delayed_pages() {
     let bare = bare(512);
     let alloc = &bare.store.alloc;
     let free = alloc.space().free;
@@ -169,7 +169,7 @@ fn corner_35_a_damaged_bitmap_costs_its_groups_free_space_and_nothing_else() {
             .take_unusable()
             .is_some_and(|why| why == Errno::Uclean)
     );
-    // All the rest can be had, wherever it is asked for.
+    // All the rest can be allocated, at any goal.
     while let Ok((at, count)) = alloc.claim(bitmap, u64::MAX, Purpose::Freeing) {
         assert_ne!(volume.group_of(at), Some(1));
         left -= count;

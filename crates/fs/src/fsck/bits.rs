@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_added_around_what_is_there_already() {
+    fn a_run_is_added_around_existing_bits() {
         let mut bits = Bits::new(300);
         assert!(bits.insert(70) && !bits.insert(70) && bits.insert(130) && bits.insert(131));
         let mut clashes = Vec::new();

@@ -10,7 +10,7 @@
 //! then file data. The second owner loses the block.
 //!
 //! Memory: a bit per block of the groups in use, four bytes per inode slot, the items of one tree,
-//! what is read ahead, and the damage.
+//! the blocks read ahead, and the damage.
 
 use super::bits::Bits;
 use super::finding::{Log, Place, Problem};
@@ -27,7 +27,7 @@ use steadfast_vfs::{FileKind, Ino, Time};
 /// Inodes that are looked at together, so that their blocks can be read ahead.
 const WINDOW: usize = 1024;
 
-/// What is to change in a directory.
+/// Changes to make in a directory.
 #[derive(Default)]
 pub(super) struct Changes {
     /// Entries to leave out, by leaf block and unit.
@@ -68,7 +68,7 @@ pub(super) struct Check<'a> {
     pub(super) dirs: BTreeMap<Ino, Changes>,
     /// Inodes that get a name in the lost-and-found directory.
     pub(super) attach: Vec<(Ino, FileKind)>,
-    /// What the orphan directory lists, and where: the block and the unit of the entry.
+    /// Entries of the orphan directory, with the block and the unit of each.
     pub(super) orphans: BTreeMap<Ino, (u64, usize)>,
     /// The lost-and-found directory, and whether its name is taken by something else.
     pub(super) lost_found: Option<Ino>,
@@ -160,12 +160,12 @@ impl<'a> Check<'a> {
         (self.progress)(Progress { step, done, total });
     }
 
-    /// What is known of an inode; `None` where no inode block is.
+    /// State of an inode; `None` where no inode block is.
     pub(super) fn slot(&self, ino: Ino) -> Option<Slot> {
         self.table.get(ino)
     }
 
-    /// What kind of inode it is; `None` if there is none.
+    /// Kind of an inode; `None` if there is none.
     pub(super) fn kind(&self, ino: Ino) -> Option<FileKind> {
         self.slot(ino).and_then(|slot| slot.kind)
     }
@@ -200,8 +200,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Reads ahead what a look at these inodes begins with: their blocks, their attributes, the
-    /// upper end of their trees.
+    /// Reads ahead the blocks that a look at these inodes begins with: their blocks, their
+    /// attributes, the upper end of their trees.
     pub(super) fn read_ahead_for(&mut self, inos: &[Ino]) {
         self.source
             .read_ahead(inos.iter().map(|ino| ino / INODE_SLOTS));
@@ -246,7 +246,7 @@ impl<'a> Check<'a> {
         );
     }
 
-    /// What the block bitmap says of a block; `None` if it cannot be read.
+    /// Bit of a block in the block bitmap; `None` if it cannot be read.
     pub(super) fn marked(&mut self, at: u64) -> Option<bool> {
         let group = self.vol.group_of(BlockNo(at))?;
         let start = self.vol.group_start(group).0;

@@ -24,7 +24,7 @@ pub(super) const COOKIE_SPARE: u64 = 1 << COOKIE_SPARE_BITS;
 /// The directory for inodes that have lost their names.
 pub(super) const LOST_FOUND: &[u8] = b"lost+found";
 
-/// Where the entries of a name lie: its hash without the spare bits, never zero.
+/// First cookie of a name's entries: its hash without the spare bits, never zero.
 pub(super) fn cookie_base(key: &[u8; 16], name: &[u8]) -> u64 {
     let hash = SipHasher24::new_with_key(key).hash(name) >> 1;
     (hash & !(COOKIE_SPARE - 1)).max(COOKIE_SPARE)
@@ -60,7 +60,7 @@ pub(super) struct Raw<'a> {
     pub(super) tidy: bool,
 }
 
-/// Why a name cannot be one.
+/// Reason why a name is invalid.
 pub(super) fn name_fault(name: &[u8]) -> Option<&'static str> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Some("is empty");
@@ -71,7 +71,7 @@ pub(super) fn name_fault(name: &[u8]) -> Option<&'static str> {
     (name == b"." || name == b"..").then_some("is '.' or '..'")
 }
 
-/// The entries of a leaf; malformed ones are given to `bad` (their unit, what is wrong).
+/// The entries of a leaf; malformed ones are given to `bad` (their unit, their fault).
 pub(super) fn entries<'a>(leaf: &'a Block, mut bad: impl FnMut(usize, String)) -> Vec<Raw<'a>> {
     let mut found = Vec::new();
     let mut unit = 0;
@@ -110,12 +110,12 @@ pub(super) fn entries<'a>(leaf: &'a Block, mut bad: impl FnMut(usize, String)) -
     found
 }
 
-/// How names look in messages.
+/// A name as messages show it.
 pub(super) fn show(name: &[u8]) -> String {
     String::from_utf8_lossy(name).escape_debug().to_string()
 }
 
-/// What a directory holds, as its walk counts it.
+/// Counts of a directory's content, from its walk.
 #[derive(Default)]
 struct Counts {
     entries: u64,
@@ -481,8 +481,8 @@ impl Check<'_> {
         }
     }
 
-    /// Step 7: inodes that no walk has reached. Directories with entries come first: what
-    /// is in them is reached through them.
+    /// Step 7: inodes that no walk has reached. Directories with entries come first:
+    /// their contents are reached through them.
     pub(super) fn find_unreachable(&mut self) {
         let lost = self.inodes_where(|s| !s.named && s.kind == Some(FileKind::Directory));
         let full: Vec<Ino> = lost

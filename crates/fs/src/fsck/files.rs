@@ -1,5 +1,5 @@
-//! The contents of files and symbolic links: claims their blocks, and gives up what is
-//! wrong with them.
+//! The contents of files and symbolic links: claims their blocks, and gives up faulty
+//! parts.
 
 use super::check::Check;
 use super::finding::{Place, Problem};

@@ -1,5 +1,5 @@
-//! What a check can find: one [`Problem`] per kind of damage, each with its severity
-//! and what a repair does about it; [`Finding`] says where it is and what is wrong there.
+//! Findings of a check: one [`Problem`] per kind of damage, each with its severity and
+//! its repair; [`Finding`] has the place and the fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,13 +19,13 @@ macro_rules! problems {
             /// Every kind, in order.
             pub const ALL: &'static [Problem] = &[$(Problem::$name,)*];
 
-            /// How bad it is.
+            /// Severity of the problem.
             #[must_use]
             pub fn severity(self) -> Severity {
                 match self { $(Problem::$name => Severity::$severity,)* }
             }
 
-            /// What a repair does about it; completes "a repair …".
+            /// Effect of a repair; completes "a repair …".
             #[must_use]
             pub fn repair(self) -> &'static str {
                 match self { $(Problem::$name => $repair,)* }
@@ -163,7 +163,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where something was found.
+/// Place of a finding.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Place {
     /// The block that is wrong, or the first one.
@@ -221,16 +221,16 @@ impl fmt::Display for Place {
 /// One thing that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Kind of problem.
     pub problem: Problem,
     /// Where.
     pub place: Place,
-    /// What exactly, in one sentence without its end.
+    /// Details, in one sentence without its end.
     pub detail: String,
 }
 
 impl Finding {
-    /// How bad it is.
+    /// Severity of the finding.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.problem.severity()

@@ -20,7 +20,7 @@ pub(super) const GROUPS_AT_ONCE: u64 = 64;
 /// Nanoseconds in a second.
 const NANOS: u32 = 1_000_000_000;
 
-/// What a mode says that its inode is.
+/// Kind of inode that a mode names.
 pub(super) fn kind_of_mode(mode: u32) -> Option<FileKind> {
     if mode & !(S_IFMT | 0o7777) != 0 {
         return None;
@@ -54,14 +54,14 @@ pub(super) fn empty_tree() -> [u8; INLINE_BYTES] {
     body
 }
 
-/// How a block looks that is said to hold inodes.
-struct Looks {
+/// Counts in a block that is said to hold inodes.
+struct SlotCounts {
     inodes: usize,
     garbage: usize,
 }
 
-fn looks(block: &Block) -> Looks {
-    let mut looks = Looks {
+fn looks(block: &Block) -> SlotCounts {
+    let mut looks = SlotCounts {
         inodes: 0,
         garbage: 0,
     };
@@ -300,7 +300,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks what an inode says by itself, and enters it into the table.
+    /// Checks an inode by itself, and enters it into the table.
     fn check_fields(&mut self, ino: Ino, found: DiskInode) {
         let mut inode = found;
         let blank = |inode: &DiskInode| inode.as_bytes().iter().all(|byte| *byte == 0);

@@ -40,7 +40,7 @@ struct Entry {
     name: Vec<u8>,
 }
 
-/// What a repair writes, step by step.
+/// Writes of a repair, step by step.
 #[derive(Default)]
 pub(super) struct Writes {
     steps: [BTreeMap<u64, Block>; 4],

@@ -1,6 +1,6 @@
-//! Where the check reads from: the home blocks of a quiet volume, or the volume with
-//! its log applied in memory. A block that cannot be used is a value, not an error:
-//! the check goes on without it.
+//! Source of the check's reads: the home blocks of a quiet volume, or the volume with its
+//! log applied in memory. A block that cannot be used is a value, not an error: the check
+//! goes on without it.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -15,7 +15,7 @@ pub(super) const AHEAD_BLOCKS: usize = 1024;
 /// Neighbours that are read by one request.
 const RUN_BLOCKS: usize = 64;
 
-/// Why a block cannot be used.
+/// Reason why a block cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bad {
     /// Its checksum does not hold.
@@ -43,7 +43,7 @@ pub(super) struct Source {
     origin: Origin,
     volume: [u8; 16],
     cache: HashMap<u64, Result<Rc<Block>, Bad>>,
-    /// Where blocks are read ahead to.
+    /// Buffer of blocks that are read ahead.
     ahead: BlockBuf,
 }
 

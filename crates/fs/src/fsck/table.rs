@@ -1,4 +1,4 @@
-//! What is known of every inode slot: four bytes each, by group and block.
+//! State of every inode slot: four bytes each, by group and block.
 
 use crate::layout::{GROUP_BLOCKS, INODE_SLOTS, INODES_PER_BLOCK};
 use crate::superblock::Volume;
@@ -11,7 +11,7 @@ const FLAG_BITS: u32 = 7;
 /// Most names that are counted.
 const LINKS_MAX: u32 = u32::MAX >> FLAG_BITS;
 
-/// What is known of an inode slot.
+/// State of an inode slot.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Slot {
     /// Its kind; `None`: the slot is free.
@@ -121,14 +121,14 @@ impl Table {
         }
     }
 
-    /// What is known of an inode; `None` where no inode block is.
+    /// State of an inode; `None` where no inode block is.
     pub(super) fn get(&self, ino: Ino) -> Option<Slot> {
         let (group, index) = self.find(ino / INODE_SLOTS)?;
         let packed = self.groups[group].slots[index].get((ino % INODE_SLOTS) as usize)?;
         Some(packed.slot())
     }
 
-    /// Changes what is known of an inode.
+    /// Changes the state of an inode.
     pub(super) fn update(&mut self, ino: Ino, change: impl FnOnce(&mut Slot)) {
         if let Some(packed) = self.packed(ino) {
             let mut slot = packed.slot();

@@ -1,5 +1,5 @@
-//! Walks B+trees without the mounted code, believing nothing: every node is claimed
-//! once, so a walk ends, and what is wrong is left out of the items that it returns.
+//! Walks B+trees without the mounted code, trusting nothing: every node is claimed once,
+//! so a walk ends, and faulty parts are left out of the items that it returns.
 //!
 //! Builds them too, bottom up, for trees that lost something.
 
@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const HEADER: usize = size_of::<NodeHeader>();
 const ITEM: usize = size_of::<Item>();
 
-/// What a tree holds.
+/// Content of a tree.
 #[derive(Default)]
 pub(super) struct Tree {
     /// The values, in order.
@@ -26,16 +26,16 @@ pub(super) struct Tree {
     pub(super) damaged: bool,
 }
 
-/// What a walk does on its way.
+/// Mode of a walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Claims the nodes and reports what is wrong.
+    /// Claims the nodes and reports faults.
     Check,
     /// A tree that was checked before: only collects.
     Collect,
 }
 
-/// A node's header and items, or what is wrong with it.
+/// A node's header and items, or its fault.
 struct Parsed {
     level: u16,
     items: Vec<Item>,

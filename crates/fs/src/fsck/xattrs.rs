@@ -29,8 +29,8 @@ impl Check<'_> {
         }
     }
 
-    /// Claims the blocks of an inode's attributes, if it has any. What lies in the inode itself has been
-    /// checked with its fields; the blocks go before it, if all of them can be read.
+    /// Claims the blocks of an inode's attributes, if it has any. Attributes in the inode itself have
+    /// been checked with its fields; those in blocks take precedence, if all blocks can be read.
     pub(super) fn check_xattr(&mut self, ino: Ino) {
         let inode = self.inode(ino);
         let at = inode.xattr_block.get();
@@ -67,7 +67,7 @@ impl Check<'_> {
         }
     }
 
-    /// How many blocks the attributes of an inode lie in, which were checked.
+    /// Number of blocks of an inode's attributes that were checked.
     pub(super) fn xattr_blocks_of(&self, ino: Ino, inode: &DiskInode) -> u64 {
         if inode.xattr_block.get() == 0 {
             return 0;
@@ -204,7 +204,7 @@ fn names_in(block: &Block) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// What an inode has for ACLs.
+/// ACLs of an inode.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Acls {
     /// Any at all.
@@ -214,7 +214,7 @@ pub(super) struct Acls {
 }
 
 impl Acls {
-    /// Takes in one attribute. The error is what is wrong with it.
+    /// Takes in one attribute. The error is its fault.
     fn take(&mut self, name: &[u8], value: &[u8], kind: FileKind) -> Result<(), &'static str> {
         if name != ACCESS && name != DEFAULT {
             return Ok(());
@@ -269,8 +269,8 @@ fn acl_bits(value: &[u8]) -> Option<u32> {
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// What names begin with; in an inode their number, from 1 on, stands for them. Nothing follows
-/// the last two.
+/// Prefixes of names; in an inode their number, from 1 on, stands for them. Nothing follows the
+/// last two.
 const NAMESPACES: [&[u8]; 5] = [b"user.", b"trusted.", b"security.", ACCESS, DEFAULT];
 
 /// Whether an inode of this kind may have an attribute of this name in this namespace.
@@ -285,12 +285,12 @@ fn name_is_good(namespace: &[u8], name: &[u8], kind: FileKind) -> bool {
         && (holder || namespace != b"user.")
 }
 
-/// What is wrong with the attributes in an inode.
+/// Fault of the attributes in an inode.
 pub(crate) fn inline_fault(area: &[u8; INLINE_XATTR_BYTES], kind: FileKind) -> Option<String> {
     inline_acls(area, kind).err()
 }
 
-/// The ACLs among the attributes in an inode. The error is what is wrong with these.
+/// The ACLs among the attributes in an inode. The error is their fault.
 pub(super) fn inline_acls(area: &[u8; INLINE_XATTR_BYTES], kind: FileKind) -> Result<Acls, String> {
     let mut acls = Acls::default();
     let mut names = BTreeSet::new();
@@ -299,7 +299,7 @@ pub(super) fn inline_acls(area: &[u8; INLINE_XATTR_BYTES], kind: FileKind) -> Re
         let (namespace, name, value, tail) = match rest {
             [] => break,
             [0, ..] if rest.iter().all(|byte| *byte == 0) => break,
-            [0, ..] => return Err("the bytes behind its records are not zero".into()),
+            [0, ..] => return Err("the bytes after its records are not zero".into()),
             [namespace, name, value, tail @ ..] => (namespace, name, value, tail),
             _ => return Err(format!("record {index} reaches beyond its area")),
         };
@@ -326,13 +326,13 @@ pub(super) fn inline_acls(area: &[u8; INLINE_XATTR_BYTES], kind: FileKind) -> Re
     Ok(acls)
 }
 
-/// What is wrong with a block of extended attributes.
+/// Fault of a block of extended attributes.
 #[cfg(test)]
 pub(crate) fn block_fault(block: &Block, kind: FileKind) -> Option<String> {
     block_acls(block, kind).err()
 }
 
-/// The ACLs in a block of extended attributes. The error is what is wrong with it.
+/// The ACLs in a block of extended attributes. The error is its fault.
 fn block_acls(block: &Block, kind: FileKind) -> Result<Acls, String> {
     let mut acls = Acls::default();
     let Ok((header, records)) = XattrHeader::ref_from_prefix(&block[..META_BYTES]) else {
@@ -379,7 +379,7 @@ fn block_acls(block: &Block, kind: FileKind) -> Result<Acls, String> {
         ));
     }
     if unused.iter().any(|byte| *byte != 0) {
-        return Err("the bytes behind its records are not zero".into());
+        return Err("the bytes after its records are not zero".into());
     }
     Ok(acls)
 }

@@ -37,11 +37,11 @@ pub enum JournalState {
 /// The result of [`info`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeInfo {
-    /// What its superblock says.
+    /// Content of its superblock.
     pub map: VolumeMap,
     /// Blocks for files and metadata.
     pub data_blocks: u64,
-    /// Those of them that are free.
+    /// Free ones among them.
     pub free_blocks: u64,
     /// Blocks that hold inodes.
     pub inode_blocks: u64,

@@ -1,5 +1,5 @@
-//! Where everything lies on a volume's device, read from its superblock: for tools that
-//! look at blocks without mounting the volume.
+//! Layout of a volume's device, read from its superblock: for tools that look at blocks
+//! without mounting the volume.
 
 use crate::contract::Contract;
 use crate::error::Error;
@@ -17,7 +17,7 @@ pub struct VolumeMap {
     warning: Option<String>,
 }
 
-/// What a block is for.
+/// Use of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockPlace {
     /// The superblock.
@@ -34,7 +34,7 @@ pub enum BlockPlace {
     InodeBitmap(u64),
     /// Metadata or data in a group, or free.
     Contents(u64),
-    /// Behind the volume.
+    /// After the end of the volume.
     Beyond,
 }
 
@@ -92,7 +92,7 @@ impl VolumeMap {
         self.volume.blocks
     }
 
-    /// Where the journal lies, if there is a log.
+    /// Region of the journal, if there is a log.
     #[must_use]
     pub fn journal(&self) -> Option<Region> {
         self.volume.region()
@@ -122,13 +122,13 @@ impl VolumeMap {
         self.read_only
     }
 
-    /// Why the copy of the superblock had to serve, if it had to.
+    /// Reason why the copy of the superblock was used, if it was.
     #[must_use]
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
 
-    /// What block `at` is for. O(1).
+    /// Use of block `at`. O(1).
     #[must_use]
     pub fn place(&self, at: BlockNo) -> BlockPlace {
         if at.0 == 0 {

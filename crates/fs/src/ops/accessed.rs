@@ -23,7 +23,7 @@ const NOTED_EVERY_SECS: i64 = 24 * 3600;
 /// The stream that notes are written in. No front end has it.
 const NOTES_STREAM: Stream = Stream(u32::MAX);
 
-/// What became of a note.
+/// Result of writing a note.
 #[derive(PartialEq, Eq)]
 enum Written {
     /// The inode has it, or is gone.

@@ -17,11 +17,11 @@ use steadfast_vfs::policy::attrs::{Needs, is_nothing, may_set, perm_after_set};
 use steadfast_vfs::policy::{PERM_BITS, WRITE};
 use steadfast_vfs::{Attr, Caller, Errno, Ino, Result, SetAttr, SetTime, Time};
 
-/// What a change of attributes has log bytes for, besides the inode.
+/// Changes of attributes for which log bytes are reserved, besides the inode.
 struct Granted {
-    /// For blocks past the new end.
+    /// Log bytes for blocks past the new end.
     free_bytes: u64,
-    /// For an ACL that follows the mode.
+    /// Log bytes for an ACL that follows the mode.
     has_acl: bool,
 }
 
@@ -37,7 +37,7 @@ impl Mounted {
             if let Some(attr) = self.set_once(caller, ino, set)? {
                 return Ok(attr);
             }
-            // A truncation is under way, which what makes the file longer comes after; or data
+            // A truncation is under way, and must end before the file is made longer; or data
             // was written in place meanwhile.
             self.settle(caller.stream, ino)?;
         }

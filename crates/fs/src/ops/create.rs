@@ -1,6 +1,6 @@
 //! Operations that add a name: mknod, mkdir, symlink, link.
 
-use super::walk::{Concerned, Entry, Meaning, Plan, View};
+use super::walk::{Concerned, Entry, Plan, ResolvedName, View};
 use super::{alive, object, xattr};
 use crate::dir::{self, Dir};
 use crate::in_place::Concerns;
@@ -115,7 +115,7 @@ impl Mounted {
                     let inode = self.inode(parent);
                     let _lock = inode.shared();
                     let dir = self.same_directory(parent, &at.dir)?;
-                    self.may_create(caller, parent, &Meaning { dir, ..*at }, name)?;
+                    self.may_create(caller, parent, &ResolvedName { dir, ..*at }, name)?;
                     self.inherited_acl(parent, &dir, new)?.is_some()
                 };
                 may_make(caller, new.kind, new.rdev)?;
@@ -162,7 +162,13 @@ impl Mounted {
     }
 
     /// Whether the caller may add `name` to a directory, whose lock it holds.
-    fn may_create(&self, caller: &Caller, parent: Ino, at: &Meaning, name: &[u8]) -> Result<()> {
+    fn may_create(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        at: &ResolvedName,
+        name: &[u8],
+    ) -> Result<()> {
         may_add(at, name)?;
         policy::may_grow(&at.dir.subject())?;
         self.require(caller, parent, &at.dir, policy::WRITE)
@@ -239,7 +245,7 @@ impl Mounted {
                 needed: false,
             }],
         };
-        let may_link = |linked: Option<DiskInode>, at: &Meaning| -> Result<DiskInode> {
+        let may_link = |linked: Option<DiskInode>, at: &ResolvedName| -> Result<DiskInode> {
             self.may_create(caller, parent, at, name)?;
             let linked = linked.ok_or(Errno::Stale)?;
             if linked.is_dir() {
@@ -263,7 +269,7 @@ impl Mounted {
                     let inode = self.inode(parent);
                     let _lock = inode.shared();
                     let dir = self.same_directory(parent, &at.dir)?;
-                    may_link(*linked, &Meaning { dir, ..*at })?;
+                    may_link(*linked, &ResolvedName { dir, ..*at })?;
                     dir
                 };
                 let level = btree::level(&self.store.volume, &dir.body)?;
@@ -296,7 +302,7 @@ impl Mounted {
 }
 
 /// Whether `name` can be added to a directory, permissions aside.
-fn may_add(at: &Meaning, name: &[u8]) -> Result<()> {
+fn may_add(at: &ResolvedName, name: &[u8]) -> Result<()> {
     if is_dots(name) || at.child.is_some() {
         return Err(Errno::Exist.into());
     }

@@ -29,11 +29,11 @@ use steadfast_vfs::{Caller, Errno, Ino, Result, policy};
 pub(crate) struct Node {
     /// Its number.
     pub(crate) ino: Ino,
-    /// Where it lies.
+    /// Place of the inode.
     pub(crate) place: Place,
-    /// As it is.
+    /// The inode as it is.
     pub(crate) old: DiskInode,
-    /// As it will be.
+    /// The inode as it will be.
     pub(crate) new: DiskInode,
 }
 
@@ -90,13 +90,13 @@ impl Node {
         work.relate(object(self.ino, &self.old), Access::Exclusive);
     }
 
-    /// Writes what was changed in `new`.
+    /// Writes the changes in `new`.
     pub(crate) fn store(&self, work: &mut Work<'_>) -> Result<()> {
         inode::patch(work, self.place, &self.old, &self.new)
     }
 }
 
-/// What stands for an inode as a whole among streams.
+/// The object that names a whole inode among streams.
 fn object(ino: Ino, disk: &DiskInode) -> Object {
     if disk.is_dir() {
         Object::Directory(ino)

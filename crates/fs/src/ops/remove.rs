@@ -1,4 +1,4 @@
-//! Operations that remove a name: unlink and rmdir; and what happens to an inode that
+//! Operations that remove a name: unlink and rmdir; and the removal of an inode that
 //! loses its last one, which renames need too.
 
 use super::Node;
@@ -39,7 +39,7 @@ pub(super) struct Farewell {
 /// The work that remains after the operation is committed and its locks are dropped.
 #[must_use]
 pub(super) struct After {
-    /// This orphan is to be freed.
+    /// Orphan to free afterwards.
     finish: Option<Ino>,
 }
 
@@ -137,7 +137,7 @@ impl Mounted {
         }
         let open = inode.is_open();
         // A truncation under way has an orphan entry. The inode must keep its number until that is
-        // gone, or the entry would cut whatever inode gets the number next.
+        // gone, or the entry would cut the next inode with this number.
         let cut = state.pages.cut.is_some();
         if !open && !cut && self.free_inode(work, node, farewell)? {
             truncate::forget(self, node.ino, state);

@@ -3,7 +3,7 @@
 //!
 //! A directory that moves to another parent must not move below itself. Such renames hold
 //! [`Mounted::lock_moves`] and relate `Topology`, so that no two of them close a cycle, neither
-//! in memory nor in what survives a crash (corner 57).
+//! in memory nor after a crash (corner 57).
 
 use super::remove::{After, Farewell, Orphans};
 use super::walk::{Child, Concerned, Entry, Plan, View};
@@ -71,7 +71,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// What the rename will need. `None`: something changed, look again.
+    /// Needs of the rename. `None`: something changed, look again.
     fn plan_rename(
         &self,
         caller: &Caller,
@@ -233,11 +233,11 @@ impl Mounted {
         from.replace(work, source, whiteout.0.ino(), FileKind::CharDevice)
     }
 
-    /// Stores what a rename changes in the inode that it moves.
+    /// Stores the changes of the inode that a rename moves.
     fn moved(&self, work: &mut Work<'_>, node: &mut Node, from: Ino, to: Ino) -> Result<()> {
         let now = self.now();
         if node.old.is_dir() {
-            // What happens inside the directory does not depend on where it is.
+            // Changes inside the directory do not depend on its place.
             work.relate(Object::Directory(node.ino), Access::Shared);
             if from != to {
                 node.new.parent = to.into();

@@ -1,11 +1,10 @@
 //! The walk of every change: look, begin, lock, compare, retry.
 //!
 //! An operation looks at its inodes without their locks, to know which locks to take and which credits to request
-//! the journal for. Admission may wait, so no lock is held then. Under all the locks the same look is
-//! taken again. The operation runs only on what that second look returns, and only if it found the
-//! inodes of the first one: *number and generation*, because a number is used again at once. If a
-//! name means another inode now, the walk starts again; if a number that the caller gave is another
-//! inode now, the answer is ESTALE.
+//! from the journal. Admission may wait, so no lock is held then. Under all the locks the same look is taken
+//! again. The operation runs only on the results of that second look, and only if it found the inodes of the
+//! first one: *number and generation*, because a number is used again at once. If a name means another inode now,
+//! the walk starts again; if a number that the caller gave is another inode now, the answer is ESTALE.
 //!
 //! Invariants:
 //! * an entry and the inode that it names are read under the directory's lock. Both go in one
@@ -32,7 +31,7 @@ pub(super) struct Entry<'a> {
     pub(super) needed: bool,
 }
 
-/// What an operation concerns, as its caller names it.
+/// Inode and names that an operation concerns, as its caller gives them.
 pub(super) struct Concerned<'a, const N: usize> {
     /// An inode by its number.
     pub(super) inode: Option<Ino>,
@@ -47,9 +46,9 @@ pub(super) struct Child {
     pub(super) disk: DiskInode,
 }
 
-/// What a name means.
+/// Directory and inode of a name.
 #[derive(Clone, Copy)]
-pub(super) struct Meaning {
+pub(super) struct ResolvedName {
     /// The directory.
     pub(super) dir: DiskInode,
     /// Nothing if the name is not there, or is `.` or `..`.
@@ -60,17 +59,17 @@ pub(super) struct Meaning {
 pub(super) struct View<const N: usize> {
     /// The inode that was given by its number.
     pub(super) inode: Option<DiskInode>,
-    /// What the names mean.
-    pub(super) entries: [Meaning; N],
+    /// Meanings of the names.
+    pub(super) entries: [ResolvedName; N],
 }
 
-/// What the first look led to.
+/// Result of the first look.
 pub(super) struct Plan<P> {
     /// Log bytes of the worst case.
     pub(super) log_bytes: u64,
     /// A directory gets another parent: the tree above all directories has to stand still.
     pub(super) moves: bool,
-    /// What else the operation keeps from the first look.
+    /// Further results of the first look, for the operation itself.
     pub(super) own: P,
 }
 
@@ -108,7 +107,7 @@ impl<const N: usize> View<N> {
         }
     }
 
-    /// Whether the names mean what they did in an earlier look.
+    /// Whether the names mean the same as in an earlier look.
     fn names_as_in(&self, before: &View<N>) -> bool {
         let pairs = self.entries.iter().zip(&before.entries);
         pairs
@@ -174,7 +173,7 @@ impl Mounted {
             if entry.needed && child.is_none() {
                 return Err(Errno::NoEnt.into());
             }
-            entries.push(Meaning { dir, child });
+            entries.push(ResolvedName { dir, child });
         }
         let entries = entries.try_into().map_err(|_| Errno::Io)?;
         Ok(View { inode, entries })
@@ -225,7 +224,7 @@ impl Mounted {
     }
 }
 
-/// Where tests let others in between the look and the locks.
+/// Hook between the look and the locks, where tests let others in.
 pub(super) mod gap {
     #[cfg(test)]
     thread_local! {
@@ -233,7 +232,7 @@ pub(super) mod gap {
             const { std::cell::RefCell::new(None) };
     }
 
-    /// What this thread does the next time that it comes by.
+    /// Sets the action of this thread at its next pass.
     #[cfg(test)]
     pub(in crate::ops) fn next(run: impl FnOnce() + 'static) {
         NEXT.with(|next| *next.borrow_mut() = Some(Box::new(run)));

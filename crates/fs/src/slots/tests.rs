@@ -116,7 +116,7 @@ fn a_block_goes_with_inodes_that_are_freed_side_by_side() {
     world.must_be_as_before();
 }
 
-/// The same, when what came between is a claim that is given up.
+/// The same, with a claim in between that is given up.
 #[test]
 fn a_block_goes_when_the_last_claim_in_it_is_given_up() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! Where the attributes of an inode lie: in it, in a block, or in several blocks that an index block
-//! names; and what a change of them writes.
+//! Places of an inode's attributes: in it, in a block, or in several blocks that an index block
+//! names; and the writes of a change.
 //!
 //! Records stay in the block where they are as long as they fit there, so that a change writes two of
 //! the blocks and the index at most, however large the set is.
@@ -39,7 +39,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Of an inode. Reads one block if the inode has any.
+    /// The attributes of an inode. Reads one block if the inode has any.
     ///
     /// # Errors
     /// EUCLEAN, EIO.
@@ -76,7 +76,7 @@ impl Blocks {
         }
     }
 
-    /// How many there are.
+    /// Number of blocks.
     pub(crate) fn count(&self) -> u64 {
         self.records.len() as u64 + u64::from(self.index.is_some())
     }
@@ -87,7 +87,7 @@ impl Blocks {
     }
 }
 
-/// The blocks that an index names; nothing if the block is none. The error is what is wrong with it.
+/// The blocks that an index names; nothing if the block is none. The error is its fault.
 pub(crate) fn decode_index(
     block: &[u8],
 ) -> Option<std::result::Result<Vec<BlockNo>, &'static str>> {
@@ -131,12 +131,12 @@ pub(crate) struct Stored {
     parts: Vec<Xattrs>,
 }
 
-/// How a set of attributes is to lie. Made by [`Stored::change`].
+/// Layout of a set of attributes. Made by [`Stored::change`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// In the inode; all zero if there are blocks.
+    /// Bytes in the inode; all zero if there are blocks.
     pub(crate) area: [u8; INLINE_XATTR_BYTES],
-    /// The blocks with records, and what to write there.
+    /// The blocks with records, and the bytes to write there.
     blocks: Vec<(Option<BlockNo>, Option<Vec<u8>>)>,
     index: Option<BlockNo>,
     /// Blocks that hold nothing any more.
@@ -274,7 +274,7 @@ impl Change {
             + index
     }
 
-    /// Writes the blocks. Returns what the inode then names, and by how many blocks it has grown.
+    /// Writes the blocks. Returns the block that the inode then names, and the growth in blocks.
     ///
     /// # Errors
     /// ENOSPC, EIO, EUCLEAN.

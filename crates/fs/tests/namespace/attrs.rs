@@ -106,7 +106,7 @@ fn a_failed_change_of_several_attributes_changes_none() {
 }
 
 #[test]
-fn times_follow_what_is_done() {
+fn times_follow_the_calls() {
     let v = Volume::new(16);
     let r = v.root();
     let d = v.dir(r, "d");
@@ -175,7 +175,7 @@ fn permissions_are_asked_for() {
     set(&v, &root(), d, perm(0o744)).unwrap();
     fails(v.lookup(&me, d, b"f"), Errno::Access);
     v.readdir(&me, d, 0, &mut |_| true).unwrap();
-    // A front end that has checked is believed.
+    // Checks of a front end are trusted.
     v.lookup(
         &Caller {
             checked: true,

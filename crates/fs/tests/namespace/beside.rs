@@ -128,7 +128,7 @@ fn step(fs: &Fs, caller: &Caller, dirs: [Ino; 2], random: &mut Random) {
 /// Story: a lookup could return another file, an unlink report damage, and a rename move a directory
 /// without the lock of such moves, because only the inode numbers were compared, not the inodes.
 #[test]
-fn what_threads_do_beside_each_other_gives_only_what_is_allowed() {
+fn concurrent_threads_give_only_allowed_results() {
     for (round, contract) in [Contract::Ordered, Contract::MetadataPrefix]
         .into_iter()
         .enumerate()

@@ -57,7 +57,7 @@ impl Volume {
     }
 
     /// Takes the device away as a power cut would after everything written so far arrived,
-    /// and mounts what is there.
+    /// and mounts it.
     pub fn cut(&mut self) {
         let image = self.device.to_bytes();
         self.device = Arc::new(MemDevice::from_bytes(&image));

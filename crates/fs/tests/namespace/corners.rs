@@ -15,7 +15,7 @@ fn mv(fs: &Fs, by: u32, from: (Ino, &str), to: (Ino, &str)) -> steadfast_vfs::Re
 }
 
 #[test]
-fn corner_21_what_one_stream_made_another_moves_links_and_removes() {
+fn corner_21_a_stream_moves_links_and_removes_another_streams_files() {
     let made_by_one = |v: &Fs| {
         let f = v.file_by(&stream(1), must(v, "d"), "f").unwrap().ino;
         v.write(&stream(1), f, 0, &[1; 9000]).unwrap();
@@ -67,7 +67,7 @@ fn corner_21_what_one_stream_made_another_moves_links_and_removes() {
     assert_eq!(result, BOTH, "a rename over it");
 }
 
-/// What survives if nothing unflushed does.
+/// State that survives if nothing unflushed does.
 fn durable(device: &SimDevice) -> Sim {
     let mut explorer = device.explorer();
     let end = explorer.len();

@@ -143,7 +143,7 @@ fn corner_29_a_truncation_in_slices_survives_a_cut_at_every_point() {
 }
 
 #[test]
-fn corner_29_what_was_open_and_unnamed_is_freed_after_a_cut_at_every_point() {
+fn corner_29_open_files_without_names_are_freed_after_a_cut_at_every_point() {
     cut_everywhere(
         |fs| {
             let f = fs.look(fs.root(), "f").unwrap().ino;

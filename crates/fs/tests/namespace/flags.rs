@@ -80,7 +80,7 @@ fn an_immutable_file_stays_as_it_is() {
 }
 
 #[test]
-fn what_only_grows_takes_more_and_gives_nothing_back() {
+fn an_append_only_file_takes_more_and_gives_nothing_back() {
     let v = Volume::new(16);
     let (r, me) = (v.root(), &root());
     let f = v.file(r, "log");

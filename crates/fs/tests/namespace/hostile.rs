@@ -49,7 +49,7 @@ fn set_u32(image: &mut [u8], field: usize, value: u32) {
 }
 
 #[test]
-fn corner_34_what_is_no_volume_or_cannot_be_used_is_refused_with_its_reason() {
+fn corner_34_foreign_and_unusable_volumes_are_refused_with_the_reason() {
     use std::mem::offset_of;
     let good = volume();
     assert!(matches!(refusal(&vec![0; 1 << 20]), Error::NotAVolume));

@@ -10,12 +10,12 @@ use steadfast_model::workload::{Shape, Workload};
 use steadfast_model::{Handles, Observe, Snapshot, Step, TestClock, Tree};
 use steadfast_vfs::{FileSystem, Time};
 
-/// What the volume is like beside the workload.
+/// Properties of the volume beside the workload.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     contract: Contract,
     log_blocks: Option<u64>,
-    /// As little memory and as few delayed pages as possible.
+    /// Use as little memory and as few delayed pages as possible.
     tight: bool,
     background: bool,
 }

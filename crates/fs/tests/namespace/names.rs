@@ -4,7 +4,7 @@ use crate::common::*;
 use steadfast_vfs::{Errno, FileKind, FileSystem, NAME_MAX, NewNode, SYMLINK_MAX};
 
 #[test]
-fn what_is_made_is_found_and_survives_a_remount() {
+fn new_names_are_found_and_survive_a_remount() {
     let mut v = Volume::new(16);
     let r = v.root();
     let d = v.dir(r, "d");

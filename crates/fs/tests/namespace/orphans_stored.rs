@@ -4,7 +4,7 @@ use crate::common::*;
 use steadfast_vfs::{Errno, FileSystem, RenameMode, SetAttr};
 
 #[test]
-fn corner_29_after_a_crash_the_next_mount_frees_what_was_open() {
+fn corner_29_after_a_crash_the_next_mount_frees_files_that_were_open() {
     let mut v = Volume::new(16);
     let r = v.root();
     let warm = v.file(r, "warm");
@@ -94,7 +94,7 @@ fn corner_29_a_file_too_large_for_one_operation_goes_in_slices() {
 }
 
 #[test]
-fn the_orphan_directory_is_nobodys() {
+fn the_orphan_directory_has_no_owner() {
     let v = Volume::new(16);
     let hidden = v.root() + 1;
     fails(v.getattr(&root(), hidden), Errno::Stale);

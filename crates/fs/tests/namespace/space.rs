@@ -1,4 +1,4 @@
-//! A full volume: operations that find no space leave nothing behind.
+//! A full volume: operations that find no space change nothing.
 
 use crate::common::*;
 use steadfast_vfs::{Errno, FileSystem, RenameMode, SetAttr, XattrMode};
@@ -84,7 +84,7 @@ fn corner_30_an_operation_without_space_restores_everything() {
         v.remount();
         let after = (picture(&v), v.free());
         assert_eq!(after, before);
-        // What needs no space still works, and works the same each time.
+        // Operations that need no space still work, and work the same each time.
         v.setxattr(&root(), f, b"user.a", b"v", XattrMode::Any)
             .unwrap();
         v.removexattr(&root(), f, b"user.a").unwrap();

@@ -1,4 +1,4 @@
-//! How times, ACLs and flags are stored: their limits, the features that announce them, and what a cut leaves of them.
+//! Storage of times, ACLs and flags: limits, features that announce them, and states after a cut.
 
 use crate::common::*;
 use std::mem::offset_of;
@@ -86,7 +86,7 @@ fn the_superblock_names_acls_from_the_first_one_on() {
     assert_eq!(features(&*v.device, last), FEATURE_ACL, "the copy as well");
 }
 
-/// Whatever a cut leaves, list and mode agree, and no list is there without its feature.
+/// After any cut, list and mode agree, and no list is there without its feature.
 #[test]
 fn list_and_mode_change_together_wherever_the_power_goes() {
     let device = Arc::new(SimDevice::new(16 * 256));

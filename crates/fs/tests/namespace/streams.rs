@@ -36,7 +36,7 @@ impl Sim {
         mount_sim(device)
     }
 
-    /// What a power cut at this moment leaves, if nothing unflushed survives.
+    /// State after a power cut at this moment, if nothing unflushed survives.
     pub fn after_a_cut(&self) -> Sim {
         let mut explorer = self.device.explorer();
         let end = explorer.len();
@@ -82,7 +82,7 @@ pub fn must(fs: &Fs, path: &str) -> Ino {
 }
 
 #[test]
-fn corner_20_an_fsync_leaves_what_other_streams_did_uncommitted() {
+fn corner_20_an_fsync_leaves_other_streams_uncommitted() {
     // In one directory, one directory block, one inode block.
     let result = survivors(
         |v| {
@@ -157,7 +157,7 @@ fn corner_22_the_counters_of_a_directory_are_right_whichever_stream_survives() {
 }
 
 #[test]
-fn corner_57_what_depends_on_another_stream_takes_it_along() {
+fn corner_57_a_dependent_change_takes_the_other_stream_along() {
     // Two links of one file.
     let result = survivors(
         |v| {
@@ -290,7 +290,7 @@ fn corner_57_a_split_of_a_directory_block_takes_the_entries_in_it_along() {
     let names = v.names(d);
     v.fsync(&stream(2), mark, false).unwrap();
     let after = v.after_a_cut();
-    // All of stream 2, and of stream 1 what had to come along: here everything or nothing.
+    // All of stream 2, and the part of stream 1 that it took along: here everything or nothing.
     let found = after.names(d);
     let mine = |names: &[String], who: &str| names.iter().filter(|n| n.starts_with(who)).count();
     assert_eq!((mine(&found, "old"), mine(&found, "two")), (20, 100));

@@ -31,7 +31,7 @@ enum Act {
     Read(String),
 }
 
-/// Why two streams form one order.
+/// Reason why two streams form one order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Cause {
     /// The second has another result or effect without the first.
@@ -46,7 +46,7 @@ pub(crate) enum Cause {
     Leaf,
 }
 
-/// What a pair should do, and what it did.
+/// Expected and actual result of a pair.
 pub(crate) struct Verdict {
     pub(crate) cause: Option<Cause>,
     pub(crate) merged: bool,
@@ -75,7 +75,7 @@ impl std::fmt::Display for Script {
 }
 
 impl Script {
-    /// From lines such as `create mknod /d/n file 644 0; unlink /d/n`.
+    /// Parses lines such as `create mknod /d/n file 644 0; unlink /d/n`.
     fn parse(line: &str) -> Script {
         let (class, acts) = line.trim().split_once(' ').unwrap();
         let act = |text: &str| match text.strip_prefix("read ") {
@@ -89,7 +89,7 @@ impl Script {
     }
 }
 
-/// What one stream's part of a pair did.
+/// Result of one stream's part of a pair.
 struct Done {
     changed: Changed,
     /// Directories whose attributes it set.
@@ -192,7 +192,7 @@ fn judge(template: &Template, faults: Faults, first: &Script, second: &Script) -
     })
 }
 
-/// Every operation; some with what came before them in their stream.
+/// Every operation; some with earlier operations of their stream.
 const SCRIPTS: &str = "
     create mknod /d/n file 644 0
     create mknod /d/m file 644 0
@@ -281,7 +281,7 @@ fn scripts(template: &Template) -> Vec<Script> {
     lines.map(Script::parse).collect()
 }
 
-/// What all pairs come to, by the classes of both.
+/// Verdicts of all pairs, by the classes of both.
 pub(crate) type Table = BTreeMap<(Class, Class), Vec<Verdict>>;
 
 #[test]

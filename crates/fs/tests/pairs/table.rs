@@ -4,7 +4,7 @@ use crate::{Cause, Table};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// What an operation is, roughly.
+/// Rough kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Class {
     Create,
@@ -53,8 +53,8 @@ fn letter(cause: Cause) -> char {
     }
 }
 
-/// Markdown: a row for what comes first, a column for what comes second, the causes of merges in between, and how many
-/// of the pairs merge.
+/// Markdown: a row for the first operation, a column for the second, the causes of merges in between, and the number
+/// of pairs that merge.
 pub(crate) fn text(table: &Table) -> String {
     let mut out = String::from("| first, uncommitted |");
     for n in 1..=CLASSES.len() {

@@ -1,4 +1,4 @@
-//! The volume that every pair begins with, and what an operation is seen to change on it.
+//! The volume that every pair begins with, and the visible changes of an operation.
 //!
 //! It has files in one directory and in several, two names of one file, inode blocks with room, full ones and
 //! one whose inodes can all go, a directory without entries, one with several leaves of which one is full and
@@ -66,7 +66,7 @@ fn lines(text: &str) -> impl Iterator<Item = Op> {
         .map(op)
 }
 
-/// What never changes from pair to pair.
+/// The part that all pairs have in common.
 pub(crate) struct Template {
     image: Image,
     tree: Tree,
@@ -82,19 +82,19 @@ pub(crate) struct Template {
 /// One mount.
 pub(crate) struct World {
     pub(crate) fs: Arc<Fs>,
-    /// What the volume holds, as the model has it.
+    /// The model's tree of the volume.
     pub(crate) tree: Tree,
     pub(crate) handles: Handles,
 }
 
-/// What a stream's operations changed.
+/// Changes by a stream's operations.
 #[derive(Default, Debug)]
 pub(crate) struct Changed {
     /// Files, symbolic links and the like, by number and generation.
     pub(crate) files: BTreeSet<(Ino, u64)>,
     /// Directories.
     pub(crate) dirs: BTreeSet<(Ino, u64)>,
-    /// Those of them whose blocks are not the same.
+    /// Directories among them whose blocks are not the same.
     pub(crate) rebuilt: BTreeSet<(Ino, u64)>,
 }
 
@@ -290,7 +290,7 @@ impl World {
     }
 }
 
-/// What differs between two looks. Times of access do not count.
+/// Differences between two looks. Times of access do not count.
 pub(crate) fn changed(
     before: &BTreeMap<(Ino, u64), Attr>,
     after: &BTreeMap<(Ino, u64), Attr>,

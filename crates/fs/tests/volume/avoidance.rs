@@ -1,4 +1,4 @@
-//! Data that is removed again before a sync requests it is not written (ccfs §4, table 3), whatever
+//! Data that is removed again before a sync requests it is not written (ccfs §4, table 3), also if
 //! other streams sync meanwhile. Counted in blocks that reach the device.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -50,7 +50,7 @@ impl Volume {
             device: MemDevice::new(mib * BLOCKS_PER_MIB),
             written: AtomicU64::new(0),
         });
-        // A quarter of the log has room for what placing 100 MiB may take.
+        // A quarter of the log has room for the placing of 100 MiB.
         let wanted = MkfsOptions {
             log_blocks: Some(8192),
             ..MkfsOptions::default()
@@ -101,7 +101,7 @@ fn caller(stream: u32) -> Caller {
 }
 
 #[test]
-fn what_is_appended_and_truncated_beside_an_fsync_of_another_stream_is_not_written() {
+fn appended_and_truncated_bytes_are_not_written_by_an_fsync_of_another_stream() {
     let v = Volume::new(256, 256);
     let (a, b) = (v.create(1, "a"), v.create(2, "b"));
     v.fs.sync().unwrap();
@@ -126,7 +126,7 @@ fn what_is_appended_and_truncated_beside_an_fsync_of_another_stream_is_not_writt
 }
 
 #[test]
-fn what_is_appended_and_unlinked_is_not_written() {
+fn appended_and_unlinked_bytes_are_not_written() {
     let v = Volume::new(256, 256);
     v.create(1, "a");
     v.fs.sync().unwrap();
@@ -142,7 +142,7 @@ fn what_is_appended_and_unlinked_is_not_written() {
 
 /// Beyond the budget nothing is kept in memory, and the writer does not wait for more than it must.
 #[test]
-fn what_is_appended_beyond_the_budget_is_written_meanwhile() {
+fn appended_bytes_beyond_the_budget_are_written_meanwhile() {
     const BUDGET: u64 = 16;
     let v = Volume::new(256, BUDGET);
     let a = v.create(1, "a");

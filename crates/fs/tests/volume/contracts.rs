@@ -14,7 +14,7 @@ use steadfast_vfs::{
     AllocateMode, Caller, FileKind, FileSystem, Ino, NewNode, SetAttr, Wanted, XattrMode,
 };
 
-/// Far beyond what a sound run takes: only a hang reaches it.
+/// Far beyond the time of a sound run: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A device that counts its flushes, which can be held up.
@@ -248,7 +248,7 @@ fn under_sync_threads_share_flushes_and_no_lock_is_held_during_one() {
         assert_eq!(flushes(), before + 1, "one commit at a time");
         drop(hold);
     });
-    // What gathered meanwhile is one record.
+    // Everything gathered meanwhile is one record.
     assert_eq!(flushes(), before + 2);
     fs.unmount().unwrap();
 }

@@ -14,7 +14,7 @@ type Interrupt = Box<dyn FnOnce() + Send>;
 struct Counting {
     inner: Arc<MemDevice>,
     reads: AtomicU64,
-    /// At this read.
+    /// Read at which to interrupt.
     interrupt: Mutex<Option<(u64, Interrupt)>>,
 }
 

@@ -271,7 +271,7 @@ proptest! {
 }
 
 #[test]
-fn corner_24_a_full_volume_syncs_what_it_accepted() {
+fn corner_24_a_full_volume_syncs_accepted_writes() {
     for size in [100usize, 4096, 5000, 70_000] {
         let device = device(1024, Some(64));
         let fs = mount(&device);
@@ -385,7 +385,7 @@ fn corner_30_a_write_without_space_leaves_no_trace() {
 }
 
 #[test]
-fn corner_26_what_was_cut_off_reads_as_zeros_before_and_after_a_crash() {
+fn corner_26_bytes_cut_off_read_as_zeros_before_and_after_a_crash() {
     let device = device(1024, None);
     let fs = mount(&device);
     let caller = Caller::root();

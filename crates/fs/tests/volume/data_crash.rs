@@ -37,7 +37,7 @@ fn content(fs: &Fs) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// What a test does, and the states that it leaves behind.
+/// A test's volume, and the states that the test leaves.
 struct Run {
     device: Arc<SimDevice>,
     fs: Arc<Fs>,
@@ -113,7 +113,7 @@ impl Run {
         self.device.mark(self.states.len() as u64 - 1);
     }
 
-    /// Cuts the power at every position from `from` on, and checks what may be left.
+    /// Cuts the power at every position from `from` on, and checks the states that it leaves.
     fn explore(self, from: usize) {
         let mut explorer = self.device.explorer();
         let mut images = 0;

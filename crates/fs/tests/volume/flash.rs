@@ -100,7 +100,7 @@ fn cut(disk: Arc<Disk<MemoryStore>>, seed: u64) -> Arc<Disk<MemoryStore>> {
 /// Three times an epoch's blocks are written, new and over old ones, without a sync: the bound is reached in the middle of
 /// operations, which wait before they begin. Nothing is refused or dropped, and no step lost.
 #[test]
-fn corner_47_what_is_written_without_a_sync_may_be_larger_than_an_epoch() {
+fn corner_47_writes_without_a_sync_may_be_larger_than_an_epoch() {
     for contract in Contract::ALL {
         let blocks = 3 * EPOCH_BLOCKS_MIN;
         let disk = made(4 * blocks, contract);
@@ -351,7 +351,7 @@ fn mapped(disk: &Disk<MemoryStore>) -> u64 {
 
 /// Story: blocks of deleted files were never trimmed, so the layer kept and moved them for ever.
 #[test]
-fn corner_49_deleted_files_leave_the_disk_and_what_lives_again_stays() {
+fn corner_49_deleted_files_leave_the_disk_and_reused_blocks_stay() {
     for contract in Contract::ALL {
         let disk = made(2 * EPOCH_BLOCKS_MIN, contract);
         let fs = mount(disk.clone());

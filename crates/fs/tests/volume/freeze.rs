@@ -47,7 +47,7 @@ fn a_frozen_device_stands_still_and_a_copy_of_it_is_a_volume_with_all_that_was_d
                 tell.send(()).unwrap();
             })
         };
-        // Many commit intervals: enough for what does not wait to be seen.
+        // Many commit intervals: enough to see changes that do not wait.
         let early = told.recv_timeout(Duration::from_millis(300));
         assert_eq!(
             early,

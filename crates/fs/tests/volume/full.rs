@@ -159,7 +159,7 @@ fn corner_71_preallocated_space_is_written_in_any_order_on_a_full_volume() {
 
 /// Blocks that are kept past the end: appends, and writes after a gap.
 #[test]
-fn corner_71_what_is_preallocated_behind_the_end_is_written_on_a_full_volume() {
+fn corner_71_blocks_preallocated_past_the_end_are_written_on_a_full_volume() {
     for gap in [0, 1] {
         let (device, fs) = volume(4096, Contract::Ordered);
         let root = Caller::root();

@@ -105,7 +105,7 @@ fn with_everything_in_the_log_the_next_mount_replays_it() {
 }
 
 #[test]
-fn with_nothing_more_what_was_not_synced_is_gone() {
+fn with_nothing_more_unsynced_changes_are_gone() {
     for contract in Contract::ALL {
         let (found, _) = go_down(contract, Shutdown::Nothing);
         // Under `sync`, calls that returned are durable.

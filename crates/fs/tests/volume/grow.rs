@@ -64,7 +64,7 @@ fn file(fs: &Fs, name: &str) -> steadfast_vfs::Result<Ino> {
 
 const FILES: u8 = 12;
 
-/// What every file holds.
+/// Content of every file.
 fn content(number: u8) -> Vec<u8> {
     vec![number + 1; usize::from(number) * 1500 + 1]
 }
@@ -305,7 +305,7 @@ fn small() -> Vec<u8> {
     device.to_bytes()
 }
 
-/// What growing says of an image; it must have written nothing.
+/// Error of growing an image; it must have written nothing.
 fn refusal(bytes: &[u8]) -> Error {
     let device = Arc::new(MemDevice::from_bytes(bytes));
     let error = grow(Arc::clone(&device) as _, &mut |_, _| {}).expect_err("a refusal");
@@ -314,7 +314,7 @@ fn refusal(bytes: &[u8]) -> Error {
 }
 
 #[test]
-fn corner_34_what_cannot_grow_is_refused_with_its_reason_and_left_alone() {
+fn corner_34_a_volume_that_cannot_grow_is_refused_with_the_reason_and_left_alone() {
     let good = small();
     // A device that shrank.
     let short = &good[..good.len() - 10 * BLOCK_SIZE];
@@ -358,7 +358,7 @@ fn corner_34_another_volumes_superblock_does_not_make_this_one_grow() {
     block[std::mem::offset_of!(Superblock, uuid)] ^= 1;
     let uuid = grown_uuid(block);
     seal(&uuid, BlockNo(0), block);
-    // The journal is another volume's: nothing of it can be believed.
+    // The journal is another volume's: nothing of it can be trusted.
     let error = refusal(&other);
     assert!(matches!(error, Error::Journal { .. }), "{error}");
 }

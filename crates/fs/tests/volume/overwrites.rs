@@ -1,5 +1,5 @@
-//! Large overwrites out of place: what goes where, what stays in one piece, and the same bytes as a vector in any case. The
-//! journal runs inline, so every run is the same.
+//! Large overwrites out of place: their places, their contiguity, and the same bytes as a vector in any case. The journal
+//! runs inline, so every run is the same.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
@@ -230,7 +230,7 @@ fn small_and_scattered_overwrites_stay_in_place() {
             v.fsync(ino);
         }
     }
-    // Less than a unit, and what crosses two without filling one.
+    // Less than a unit, and a range that crosses two without filling one.
     v.write(ino, 0, &model[..UNIT as usize - 1]);
     v.write(ino, UNIT / 2, &model[UNIT as usize / 2..][..UNIT as usize]);
     v.fsync(ino);
@@ -382,7 +382,7 @@ fn two_streams_that_overwrite_halves_of_units_become_one() {
 }
 
 #[test]
-fn what_is_pending_at_a_sync_is_patched_and_small_syncs_stop_delaying() {
+fn pages_pending_at_a_sync_are_patched_and_small_syncs_stop_delaying() {
     let v = Volume::new(8192, 1024);
     let len = 1 << 20;
     let ino = v.file("file", len);

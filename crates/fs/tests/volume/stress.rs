@@ -1,8 +1,8 @@
 //! Many threads on one volume, all kinds of operations at once. Each thread owns a directory, in
-//! which every call must answer what the model answers, and works in a directory of all beside
-//! that, where only what holds for any order is asked. At the end the whole tree is the models',
-//! before and after an unmount, a check and a remount. With power cuts: what a cut leaves of each
-//! thread's directory is what the contract allows for that thread.
+//! which every call must give the model's answer, and works in a common directory as well, where
+//! only conditions that hold for any order are checked. At the end the whole tree is the models',
+//! before and after an unmount, a check and a remount. With power cuts: the state of each
+//! thread's directory after a cut is one that the contract allows for that thread.
 //!
 //! `STEADFAST_LONG=1` runs many seeds; `STEADFAST_SEED=n` begins with another one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -102,8 +102,8 @@ fn dir(fs: &Fs, name: &str) -> Ino {
     }
 }
 
-/// In the directory of all a path must stay what it is between its lookup and the call: inode numbers
-/// are used again, as front ends know that keep inodes open while they name them. So removals
+/// In the common directory a path must name the same inode between its lookup and the call: inode
+/// numbers are used again, as front ends know that keep inodes open while they name them. So removals
 /// are alone.
 fn run_shared(
     step: &Step,
@@ -120,7 +120,7 @@ fn run_shared(
     step.op.run(below, &step.caller, handles)
 }
 
-/// The shared directory, with conditions that hold whatever the threads do.
+/// The shared directory, with conditions that hold for all actions of the threads.
 struct Shared {
     dir: Ino,
     /// A file that all threads append to; `appended` says which bytes lie where.
@@ -429,7 +429,7 @@ fn moment(marks: &[u64], thread: usize) -> Cut {
     }
 }
 
-/// What the volume lies on.
+/// Medium of the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum On {
     Block,
@@ -525,7 +525,7 @@ struct Load {
     on: On,
 }
 
-/// Runs a load and cuts it; how many images were checked, or what one of them should not be.
+/// Runs a load and cuts it; returns the number of images checked, or the fault of one of them.
 fn cut(load: Load) -> Result<usize, String> {
     let Load {
         seed,

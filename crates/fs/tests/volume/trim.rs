@@ -87,7 +87,7 @@ fn finish(device: Arc<Watched>, fs: &Fs) {
     assert_eq!(report.outcome(), Outcome::Clean, "{:?}", report.findings);
 }
 
-/// Writes and syncs a file of 20 MiB while the device trims the first piece; what the file holds afterwards.
+/// Writes and syncs a file of 20 MiB while the device trims the first piece; returns its content afterwards.
 fn write_during_a_trim(change: impl Fn(&mut MountOptions)) -> bool {
     let (device, fs) = volume(16_000, change);
     let ino = create(&fs, "file");

@@ -341,7 +341,7 @@ fn corner_50_a_disk_that_wears_out_stays_readable() {
     let mut rng = Rng::new(8);
     let error = loop {
         let (sector, stamp) = (rng.below(200), rng.number() | 1);
-        // What a flush leaves no room for is refused.
+        // A write that a flush would leave no room for is refused.
         let result = if disk.room() < 3 && !pending.is_empty() {
             disk.flush().inspect(|()| golden.extend(pending.drain()))
         } else {
@@ -417,12 +417,12 @@ fn requests_beyond_the_end_are_refused() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_what_would() {
+fn a_size_that_does_not_fit_is_refused_with_one_that_does() {
     let platform = platform(geometry());
     let shape = platform.shape();
     let fits = Limits::largest(&shape, EPOCH).unwrap().sectors;
     let limits = Limits::derive(&shape, fits, EPOCH).unwrap();
-    // Constraints 1 and 2 of section 3.4.
+    // Constraints 1 and 2 of SCFTL §3.4.
     let (w, n, k) = (limits.epoch, limits.victim, limits.victims);
     assert!(w + k * n <= k * limits.block_sectors);
     assert!(limits.threshold + (w + k * n).div_ceil(limits.block_sectors) < shape.blocks);
@@ -587,7 +587,7 @@ fn a_victim_that_is_emptied_meanwhile_is_dropped() {
 }
 
 #[test]
-fn a_mount_reads_what_changed_and_not_the_disk() {
+fn a_mount_reads_the_changes_and_not_the_disk() {
     let mut reads = Vec::new();
     for blocks in [48, 480] {
         let large = Geometry {
@@ -652,7 +652,7 @@ impl<P: Platform<W = u64>> Policy<P> for Levels {
 /// then seemed to be where it was moved from still, and the old content went over the new one. The
 /// obligation about erases could not be shown. Sectors that wait to be moved from a block are dropped when it is erased.
 #[test]
-fn what_waits_to_be_moved_is_dropped_when_its_block_is_erased() {
+fn a_sector_that_waits_to_be_moved_is_dropped_when_its_block_is_erased() {
     for seed in 0..2 {
         let policy = Levels {
             rng: Rng::new(seed),

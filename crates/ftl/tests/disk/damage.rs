@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use steadfast_flash::{Address, FlashError, MemoryStore, Nand, Rng};
 use steadfast_ftl::{Bytes, FtlError, Page};
 
-/// What `disk` gives its volume, and what roots are sealed with.
+/// Volume number of `disk`, and the seal of roots.
 const VOLUME: u64 = 7;
 const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
 const DATA: u8 = 1;
@@ -19,10 +19,10 @@ fn number(at: Address) -> u64 {
     u64::from(at.block) << 4 | u64::from(at.page)
 }
 
-/// What each sector held.
+/// Every content of each sector.
 type History = Vec<Vec<u64>>;
 
-/// A memory with every kind of page, what each sector held, and the pages by kind.
+/// A memory with every kind of page, the contents of each sector, and the pages by kind.
 fn image() -> (Nand<MemoryStore>, History, BTreeMap<u8, Vec<Address>>) {
     let mut disk = disk();
     let sectors = disk.limits().sectors;
@@ -205,8 +205,8 @@ fn any_garbage_is_no_disk() {
     assert!(matches!(mount(other), Err(FtlError::NotFormatted)));
 }
 
-/// Checksums once covered the volume alone: an older page with the same sector that a memory put over the
-/// newer one, whole, was believed, and the old content read without an error.
+/// Checksums once covered the volume alone: if the memory put an older page with the same sector over the
+/// newer one, whole, the page was accepted, and the old content read without an error.
 #[test]
 fn a_page_that_lies_elsewhere_than_it_was_programmed_is_damaged() {
     let mut disk = disk();

@@ -86,7 +86,7 @@ fn behind_a_graceful_end_a_mount_has_nothing_to_follow() {
 }
 
 #[test]
-fn a_graceful_end_says_nothing_twice_and_takes_what_was_not_flushed() {
+fn a_graceful_end_logs_nothing_twice_and_drops_unflushed_writes() {
     let mut disk = disk();
     write(&mut disk, 5, 1);
     disk.checkpoint().unwrap();

@@ -33,8 +33,8 @@ fn overwrite(disk: &mut Disk) {
     write(disk, 0, 1000);
 }
 
-/// How many flushes there are before one that programs a delta run, which of that one's programs is the run's last page,
-/// and how many programs the next flush has.
+/// Number of flushes before one that programs a delta run, position of the run's last page among that flush's programs,
+/// and number of programs of the next flush.
 fn rehearsal() -> (u64, u64, u64) {
     let mut disk = disk();
     for flush in 0.. {

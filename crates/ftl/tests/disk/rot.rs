@@ -43,7 +43,7 @@ fn programmed(nand: &Nand<MemoryStore>) -> Vec<(u64, Address, Vec<u8>)> {
     pages
 }
 
-/// What a history does at a flush.
+/// Next step of a history at a flush.
 enum Then {
     Goes,
     Crashes,
@@ -90,7 +90,7 @@ fn aged(
             }
         }
     }
-    // What follows a flush may be lost; all of it is here.
+    // Writes after a flush may be lost; all of them are here.
     let nand = durable(disk);
     let last = (programmed(&nand).into_iter())
         .filter(|(_, _, held)| matches!(held[TAG_AT + 5], 1 | 2) && !old.contains(held))
@@ -118,7 +118,7 @@ struct Fates {
     refused: u64,
 }
 
-/// Mounts with the page changed. `Err`: what no mount may do.
+/// Mounts with the page changed. `Err`: a result that no mount may have.
 fn fate(
     aged: &Aged,
     at: Address,
@@ -220,7 +220,7 @@ fn rot_is_not_taken_for_the_end_of_the_log() {
 
 /// Pages of several flushes in several blocks, delta pages, and mounts between.
 #[test]
-fn rot_is_found_behind_mounts_and_graceful_ends() {
+fn rot_is_found_after_mounts_and_graceful_ends() {
     for (channels, per_flush) in [(1, 5), (2, 3), (4, 7)] {
         let geometry = Geometry {
             channels,
@@ -269,7 +269,7 @@ fn rot_is_found_in_a_memory_that_is_full_and_worn() {
 
 /// Any history of flushes, crashes and graceful ends, with checkpoints one after the other.
 #[test]
-fn rot_is_found_behind_any_history() {
+fn rot_is_found_after_any_history() {
     let long = std::env::var_os("STEADFAST_LONG").is_some();
     let mut all = Fates::default();
     for seed in 0..if long { 200 } else { 12 } {

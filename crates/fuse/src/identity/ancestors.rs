@@ -18,7 +18,7 @@ use super::resolver::Origin;
 /// Most processes between one and the ancestor that is looked for, and attempts to see one of them.
 const HOPS_MAX: usize = 128;
 
-/// What is known of an ancestor.
+/// Result of a look at an ancestor.
 pub(super) enum Seen {
     /// The way ends here.
     Decided(Ancestry),
@@ -26,7 +26,7 @@ pub(super) enum Seen {
     Unknown,
 }
 
-/// What was found on the way.
+/// Result of the walk to the ancestors.
 #[derive(Clone, Debug)]
 pub(super) enum Ancestry {
     /// The stream of this ancestor was set.

@@ -2,7 +2,7 @@
 //!
 //! Rights: a stream belongs to a user. Root moves any process into any stream; others move their own processes into their own
 //! streams, and no set-user-id program. Rules are for root and for the user that mounted, which the caller of these functions
-//! checks. Whatever is refused has changed nothing that a process notices.
+//! checks. A refused request has changed nothing that a process notices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ struct Target {
 }
 
 impl Resolver {
-    /// Why the mount has no streams; empty if it has.
+    /// Reason why the mount has no streams; empty if it has.
     pub(crate) fn why_not(&self) -> String {
         match (self.volume(), self.proc()) {
             (None, _) => ONE_ORDER.to_owned(),
@@ -47,7 +47,7 @@ impl Resolver {
         }
     }
 
-    /// What streams take, if the mount has them.
+    /// The parts that streams need, if the mount has them.
     pub(super) fn needed(&self) -> Result<(&dyn Streams, &Arc<Proc>), Errno> {
         let volume = self.volume().ok_or(Errno::EOPNOTSUPP)?;
         Ok((volume, self.proc().map_err(|_| Errno::EOPNOTSUPP)?))
@@ -184,7 +184,7 @@ impl Resolver {
         }
     }
 
-    /// After something has left a stream, or come into one.
+    /// Cleans up after a member has left a stream, or joined one.
     fn release(&self, tables: &mut Tables, volume: &dyn Streams, old: Member) {
         if let Some(number) = old.map(|named| named.number.0) {
             let forget = |stream| volume.forget(stream);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Requester;
 
-/// How long the groups of an owner's thread are remembered.
+/// Time for which the groups of an owner's thread are remembered.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// A caller, the groups it had, and when.

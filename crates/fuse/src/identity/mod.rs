@@ -91,7 +91,7 @@ impl Identity {
     }
 
     /// The caller of a request that the caller's groups decide even when the kernel has
-    /// checked it (what becomes of a set-group-id bit).
+    /// checked it (a set-group-id bit that is kept or cleared).
     pub(crate) fn owner(&self, request: &Requester) -> Caller {
         self.with_groups(request, true, self.streams.of(request).stream)
     }

@@ -1,7 +1,7 @@
-//! Processes whose stream is decided, and why.
+//! Processes whose stream is decided, and the reason.
 //!
-//! A decision is kept until another is set, or until the process ends. Of the processes in between, which were looked
-//! at on the way to an ancestor, it is kept that there is no ancestor with a stream.
+//! A decision is kept until another is set, or until the process ends. For the processes on the way to an ancestor,
+//! the result is kept that there is no ancestor with a stream.
 //!
 //! Invariants: there are at most [`CAPACITY`] entries; one that was set, or that a directory has moved, is only given
 //! up when its process has ended. Ended processes are found a few at a time, with each new one.
@@ -23,7 +23,7 @@ const TIDIED: usize = 3;
 /// Entries that are looked at for room when there is none.
 const SEARCHED: usize = 64;
 
-/// Why a process belongs to its stream.
+/// Reason why a process belongs to its stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     /// It was set for the process itself.
@@ -71,7 +71,7 @@ pub(crate) struct Process {
     /// A thread of the kernel: it works for others.
     pub(crate) kernel: bool,
     handle: Option<Arc<Handle>>,
-    /// How many had been added to the table when it was, itself included.
+    /// Number of processes added to the table until this one, itself included.
     added: AtomicU64,
     state: Mutex<State>,
 }
@@ -101,7 +101,7 @@ impl Process {
         self.state().decision.clone()
     }
 
-    /// What it belongs to from now on; returns what it belonged to.
+    /// Sets its placement; returns the former one.
     pub(crate) fn place(&self, decision: Decision) -> Option<Decision> {
         self.state().decision.replace(decision)
     }
@@ -128,12 +128,12 @@ impl Process {
         self.state().clear_at = Some(sets);
     }
 
-    /// It has ended: it belongs to nothing any more.
+    /// The process has ended: it belongs to nothing any more.
     fn end(&self) {
         *self.state() = State::default();
     }
 
-    /// What would not be decided the same way again.
+    /// Whether a new decision could differ.
     fn to_keep(&self) -> bool {
         let state = self.state();
         let decision = state.decision.as_ref();
@@ -146,9 +146,9 @@ impl Process {
 pub(crate) struct Processes {
     entries: Vec<Arc<Process>>,
     at: HashMap<u32, usize>,
-    /// Where the search for ended ones goes on.
+    /// Position of the search for ended processes.
     hand: usize,
-    /// How many were ever added.
+    /// Number of processes ever added.
     added: u64,
 }
 
@@ -163,7 +163,7 @@ impl Processes {
         (entry.id == id).then_some(entry)
     }
 
-    /// How many processes were ever added.
+    /// Number of processes ever added.
     pub(crate) fn added(&self) -> u64 {
         self.added
     }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_known_before_is_held_since_then() {
+    fn only_processes_known_before_are_held_since_then() {
         let Ok(proc) = Proc::open() else { return };
         let Some(held) = proc.hold(std::process::id()) else {
             return;
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_gives_up_what_can_be_decided_again_and_nothing_else() {
+    fn a_full_table_gives_up_decisions_that_can_be_made_again_and_nothing_else() {
         let Some([id, _]) = ids() else { return };
         let mut table = Processes::default();
         let add = |table: &mut Processes, number, by| {

@@ -83,7 +83,7 @@ impl Held {
 pub(crate) struct Stat {
     /// The parent's number; 0 if it has none in this namespace.
     pub(crate) parent: u32,
-    /// When it started, in clock ticks since the boot.
+    /// Start time, in clock ticks since the boot.
     pub(crate) start: u64,
     /// A thread of the kernel.
     pub(crate) kernel: bool,
@@ -105,7 +105,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// It runs with its own user's rights alone.
+    /// The user, if the process runs with its own user's rights alone.
     pub(crate) fn plain_user(&self) -> Option<u32> {
         let [real, effective, saved] = self.users;
         (real == effective && real == saved).then_some(real)
@@ -161,7 +161,7 @@ impl Proc {
         Ok(proc)
     }
 
-    /// How often processes were looked at.
+    /// Number of looks at processes.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
     }

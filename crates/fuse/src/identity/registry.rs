@@ -75,7 +75,7 @@ pub(crate) struct Registry {
     of_user: HashMap<u32, usize>,
     /// The number given last.
     last: u32,
-    /// Where the search for idle streams goes on.
+    /// Position of the search for idle streams.
     hand: u32,
 }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_the_volumes_own_stream_is_nobodys() {
+    fn no_user_has_the_number_of_the_volumes_own_stream() {
         let mut streams = Registry {
             last: NUMBER_MAX - 1,
             ..Registry::default()

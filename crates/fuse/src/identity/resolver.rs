@@ -1,7 +1,7 @@
 //! Finds the stream of a request (ccfs §3.2).
 //!
-//! In this order, decided once for a process and kept until another is set: what the thread has set for itself; what its
-//! process has set; the nearest ancestor whose stream was set; the rule for its cgroup; `STEADFAST_STREAM` in its environment;
+//! The first of these applies; it is decided once for a process and kept until another is set: the thread's own setting; that
+//! of its process; the nearest ancestor whose stream was set; the rule for its cgroup; `STEADFAST_STREAM` in its environment;
 //! the rule of a directory below which it, or its parent before it, was the first to change something; the default stream.
 //! A request without a caller (write-back of stores through mmap, a loop device, the kernel's NFS server) joins the last stream
 //! of its inode.
@@ -34,7 +34,7 @@ use crate::shared::Shared;
 const HANDLES_MAX: usize = 16 << 10;
 /// Descriptors that the server may have, if the system lets it.
 const DESCRIPTORS_WANTED: u64 = 64 << 10;
-/// How long the environment of a process may take that holds up the server.
+/// Time that reading a process's environment may take, because it holds up the server.
 const LOOK_MAX: Duration = Duration::from_millis(200);
 /// Directories between the one that is changed and the volume's root that are looked at.
 const DEPTH_MAX: usize = 4096;
@@ -45,7 +45,7 @@ pub(super) struct Tables {
     pub(super) registry: Registry,
     pub(super) processes: Processes,
     pub(super) rules: Rules,
-    /// How many streams of processes have been set.
+    /// Number of streams of processes that have been set.
     pub(super) sets: u64,
 }
 
@@ -74,11 +74,11 @@ impl From<Member> for Placement {
     }
 }
 
-/// Where a process comes from.
+/// Origin of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     pub(super) parent: u32,
-    /// When it started, if that was read with its parent.
+    /// Start time, if that was read with its parent.
     pub(super) start: Option<u64>,
     /// A thread of the kernel.
     pub(super) kernel: bool,
@@ -557,7 +557,7 @@ impl Resolver {
         self.settle(tables);
     }
 
-    /// What requests look at first follows from the tables.
+    /// Updates the fields that requests look at first from the tables.
     pub(super) fn settle(&self, tables: &mut Tables) {
         let active = !tables.registry.is_empty() || !tables.rules.is_empty();
         self.directories

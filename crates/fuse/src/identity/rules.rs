@@ -1,4 +1,4 @@
-//! Rules of a mount: which stream the processes of a cgroup belong to, and those that work below a directory.
+//! Rules of a mount: the streams of the processes of a cgroup, and of those that work below a directory.
 //!
 //! A rule holds its stream. Processes that it has moved stay where they are when it goes.
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_rules_and_no_more() {
+    fn the_number_of_rules_is_bounded() {
         let mut streams = Registry::default();
         let stream = streams.join(0, "x").unwrap();
         let mut rules = Rules::default();

@@ -1,6 +1,6 @@
-//! Threads that have made a request: which process each belongs to, and the stream that it has set for itself.
+//! Threads that have made a request: the process of each, and the stream that it has set for itself.
 //!
-//! Each is kept with a handle that dies with the thread, and looked at before it is believed. That costs one system call.
+//! Each is kept with a handle that dies with the thread, and checked before it is trusted. That costs one system call.
 //!
 //! Invariants: there are at most as many as were allowed, each with a descriptor; a thread that has set its own stream is only
 //! given up when it has ended, others when they have not been seen for longest.
@@ -23,9 +23,9 @@ struct Known {
     thread: u32,
     handle: Arc<Handle>,
     process: Arc<Process>,
-    /// What it has set for itself.
+    /// Stream that it has set for itself.
     own: Option<Member>,
-    /// It was seen since the hand last passed.
+    /// Whether the thread was seen since the hand last passed.
     seen: bool,
 }
 
@@ -35,7 +35,7 @@ struct Shard {
     at: HashMap<u32, usize>,
     hand: usize,
     lookups: u64,
-    /// How many have set their own.
+    /// Number of threads that have set their own stream.
     own: usize,
 }
 

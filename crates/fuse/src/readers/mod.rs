@@ -32,8 +32,8 @@ use poll::IdlePoll;
 pub(crate) use rule::For;
 use rule::Rule;
 
-/// How often the watch looks while there are requests; a request may keep the only reader
-/// from one to two of these, if there are other clients.
+/// Interval of the watch's looks while there are requests; a request may keep the only
+/// reader for one to two of these, if there are other clients.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// As many of them if there are none: a client may come, but most likely the only client would go on
 /// with another thread, on another processor.
@@ -58,7 +58,7 @@ struct State {
 }
 
 impl State {
-    /// Has a parked thread read, if none reads: the one to wake.
+    /// Lets a parked thread read, if none reads: returns the one to wake.
     fn call_back(&mut self) -> Option<Thread> {
         let called = self.parked.pop_if(|_| self.reading == 0)?;
         self.reading += 1;
@@ -236,7 +236,7 @@ impl Readers {
         }
     }
 
-    /// Whether such a wait is believed to put this thread to sleep for long.
+    /// Whether such a wait will probably put this thread to sleep for long.
     pub(crate) fn sleeps(&self, what: For) -> bool {
         self.state().rule.sleeps(what)
     }
@@ -265,7 +265,7 @@ impl Readers {
         }
     }
 
-    /// Has every thread read from now on.
+    /// Lets every thread read from now on.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
         state.stopped = true;

@@ -83,7 +83,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn the_processor_is_found_behind_any_name() {
+    fn the_processor_is_found_after_any_name() {
         // From the third field on, each holds its own number.
         let rest: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         let rest = format!("S {}", rest.join(" "));

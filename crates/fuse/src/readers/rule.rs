@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) const COMPANY: u64 = 64;
 /// A thread that sleeps for this long is worth another thread's waking.
 pub(crate) const LONG: Duration = Duration::from_micros(60);
-/// Waits that sleep for long count up to this, others down to zero: from the middle on, the next one is believed to.
+/// Waits that sleep for long count up to this, others down to zero: from the middle on, the next one is expected to.
 const VOTES_MAX: u8 = 7;
 const VOTES_LONG: u8 = 4;
 /// Requests of a lone client follow closely if this is the longest time between them.
@@ -27,27 +27,27 @@ pub(crate) const CLOSE: Duration = Duration::from_millis(1);
 /// This many close requests in a row begin the polling.
 pub(crate) const CLOSE_TOGETHER: u32 = 8;
 
-/// What a request may wait for.
+/// Reason for which a request may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum For {
-    /// What it reads.
+    /// Content that it reads.
     Content,
-    /// What it wants durable.
+    /// Durability of changes.
     Commit,
 }
 
-/// What the rule knows. Every call is O(1).
+/// State of the rule. Every call is O(1).
 #[derive(Debug)]
 pub(crate) struct Rule {
     /// Requests begun.
     begun: u64,
     /// The client of the last one; 0 if there is none.
     client: u32,
-    /// Until this many have begun, more than one client is there.
+    /// Number of begun requests until which more than one client is there.
     company_until: u64,
     /// Whether waits put threads to sleep for long, by their reason.
     votes: [u8; 2],
-    /// When the last request began.
+    /// Start of the last request.
     last: Duration,
     /// Close requests in a row.
     close: u32,
@@ -99,7 +99,7 @@ impl Rule {
         true
     }
 
-    /// Whether a wait that begins is believed to put the thread to sleep for long.
+    /// Whether a wait that begins will probably put the thread to sleep for long.
     pub(crate) fn sleeps(&self, what: For) -> bool {
         self.votes[what as usize] >= VOTES_LONG
     }

@@ -49,7 +49,7 @@ const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 /// Whether the kernel offers the transport.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// What is missing where the kernel does not offer it.
+/// Message when the kernel does not offer the transport.
 pub(crate) const OFF: &str = "the kernel does not offer FUSE over io_uring: that takes Linux 6.14 and, as root, \
     'echo 1 > /sys/module/fuse/parameters/enable_uring'";
 
@@ -125,7 +125,7 @@ impl Rings {
     }
 }
 
-/// How many processors a list such as `0-2,5` names.
+/// Number of processors that a list such as `0-2,5` names.
 fn count(list: &str) -> io::Result<u16> {
     let wrong = || io::Error::new(io::ErrorKind::InvalidData, format!("{POSSIBLE}: {list}"));
     let range = |range: &str| {

@@ -116,7 +116,7 @@ mod tests {
     use fractal_fuse::abi::FUSE_WRITE;
 
     #[test]
-    fn what_the_protocol_crate_leaves_out_is_found_in_the_arguments() {
+    fn fields_that_the_protocol_crate_leaves_out_are_found_in_the_arguments() {
         let mut header = fuse_uring_req_header::default();
         for (i, word) in header.op_in.chunks_exact_mut(4).enumerate() {
             word.copy_from_slice(&(i as u32).to_ne_bytes());

@@ -126,7 +126,7 @@ pub(crate) struct Watched {
     pub(crate) inner: MemFs,
     /// Its streams, if it is to have them.
     pub(crate) streams: Option<Recorded>,
-    /// Why the volume has failed.
+    /// Reason of the volume's failure.
     pub(crate) failed: Mutex<Option<String>>,
     pub(crate) lookups: AtomicU64,
     pub(crate) opens: AtomicU64,
@@ -136,12 +136,12 @@ pub(crate) struct Watched {
     pub(crate) panic_in_statfs: AtomicBool,
     /// While it is set, syncs of files wait.
     pub(crate) hold_fsyncs: AtomicBool,
-    /// What was asked to be trimmed: first byte, end, shortest run.
+    /// Ranges of trim requests: first byte, end, shortest run.
     pub(crate) trims: Mutex<Vec<(u64, u64, u64)>>,
     /// Writes wait until this is let go.
     pub(crate) writes: Mutex<()>,
     pub(crate) writes_begun: AtomicU64,
-    /// Bytes that fit: a write gets what is left, then ENOSPC.
+    /// Bytes that fit: a write gets the rest, then ENOSPC.
     pub(crate) space: AtomicU64,
     /// Writes and changes of size, in their order.
     pub(crate) seen: Mutex<Vec<Seen>>,
@@ -315,7 +315,7 @@ impl FileSystem for Watched {
     }
 }
 
-/// How requests are to come: by default as the product has it, over io_uring where the kernel offers it.
+/// Transport of requests: by default that of the product, io_uring where the kernel offers it.
 fn over_io_uring() -> Option<bool> {
     let how = std::env::var_os("STEADFAST_IO_URING")?;
     Some(how != "0")

@@ -1,6 +1,6 @@
 //! The on-disk codecs and the decisions of recovery's scan, written once for two readers: the
-//! journal runs them on `u64` and byte slices, `proofs/smt` on a solver's terms, to show what
-//! they promise for all bytes there are.
+//! journal runs them on `u64` and byte slices, `proofs/smt` on a solver's terms, to show
+//! their promises for all possible bytes.
 //!
 //! The rules that keep this possible: numbers are [`Word`]s with ordinary operators, and no operation
 //! may overflow; bytes are read through [`Bytes`] alone, and never out of range; a loop whose
@@ -78,14 +78,14 @@ pub(crate) trait Keyed<B: Bytes> {
     fn seal(&self, out: &mut Self::Out, body: Option<B>);
 }
 
-/// Why a block is no tail header, or no start of a record, of this volume.
+/// Reason why a block is no tail header, or no start of a record, of this volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Zeros.
     Blank,
     /// Something else.
     Magic,
-    /// Of a format that this version does not know.
+    /// A format that this version does not know.
     Version(u32),
     /// Written for another volume.
     Volume,
@@ -95,7 +95,7 @@ pub enum Refusal {
     Hash,
 }
 
-/// What magic, version and volume say, which tail headers and records have in the same places.
+/// Refusal by magic, version or volume, which tail headers and records have in the same places.
 fn refuse<B: Bytes, K: Keyed<B>>(id: &K, block: B, magic: u64) -> Option<Refusal> {
     let of = B::Word::of;
     if block.word::<8>(of(0)) != of(magic) {

@@ -8,7 +8,7 @@ const ENTRY_ZERO: u64 = 1;
 const ENTRY_REVOKE: u64 = 2;
 const ENTRY_META: u64 = 4;
 
-/// Where the hash lies.
+/// Offset of the hash.
 const HASH_AT: u64 = 80;
 /// Bytes of a record before its body.
 pub(crate) const HEADER_BYTES: u64 = HASH_AT + HASH_BYTES;
@@ -29,7 +29,7 @@ const RUN_VALUE: u64 = 0x8000;
 /// Longest bit run.
 pub(crate) const RUN_BITS_MAX: u64 = RUN_VALUE - 1;
 
-/// What identifies a record.
+/// Identity of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordId<W = u64> {
     pub(crate) epoch: W,
@@ -113,7 +113,7 @@ pub(crate) struct Bounds<W> {
 }
 
 impl<W: Word> Bounds<W> {
-    /// What is wrong with a run of blocks.
+    /// Fault of a run of blocks.
     pub(crate) fn refuse(&self, at: W, count: W) -> Option<&'static str> {
         if at >= self.device_blocks || count > self.device_blocks - at {
             return Some("beyond the device");
@@ -125,7 +125,7 @@ impl<W: Word> Bounds<W> {
     }
 }
 
-/// What is wrong with a record whose hash holds.
+/// Fault of a record whose hash holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Malformed<W = u64> {
     /// A part of it.
@@ -198,7 +198,7 @@ pub(crate) struct Entry<W = u64> {
     pub(crate) checksum: W,
     pub(crate) ranges: W,
     pub(crate) bit_runs: W,
-    /// Where the ranges begin in the record.
+    /// Start of the ranges in the record.
     pub(crate) body: W,
 }
 
@@ -267,7 +267,7 @@ pub(crate) struct Cursor<B: Bytes> {
 }
 
 impl<B: Bytes> Cursor<B> {
-    /// From `at` to the end of the bytes; nothing, if that is not inside them.
+    /// A cursor from `at` to the end of the bytes; empty, if that is not inside them.
     pub(crate) fn new(bytes: B, at: B::Word) -> Cursor<B> {
         let end = bytes.length();
         let at = if at > end { end } else { at };

@@ -4,7 +4,7 @@ use super::Word;
 use super::record::RecordClaim;
 use super::tail::TailHeader;
 
-/// Where the walk stands. From a header that makes sense on: `tail_pos <= pos <= tail_pos + log_blocks`,
+/// Position of the walk. From a header that makes sense on: `tail_pos <= pos <= tail_pos + log_blocks`,
 /// and there are no more records than blocks between tail and `pos`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan<W = u64> {

@@ -9,7 +9,7 @@ const FLAG_VERDICT: u64 = 1;
 /// The journal was closed with an empty log.
 const FLAG_CLEAN: u64 = 2;
 
-/// Where the hash lies.
+/// Offset of the hash.
 const HASH_AT: u64 = 96;
 /// Bytes of a header, which the rest of its block follows as zeros.
 pub(crate) const TAIL_BYTES: u64 = HASH_AT + HASH_BYTES;
@@ -98,7 +98,7 @@ pub(crate) fn decode<B: Bytes, K: Keyed<B>>(
     })
 }
 
-/// Which of the two headers counts: of the valid ones, the one with the greater generation.
+/// Index of the header that counts: of the valid ones, the one with the greater generation.
 pub(crate) fn newest<W: Word>(read: [Option<&TailHeader<W>>; 2]) -> Option<usize> {
     match read {
         [Some(a), Some(b)] => Some(usize::from(b.generation > a.generation)),

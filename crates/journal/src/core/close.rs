@@ -22,7 +22,7 @@ pub(crate) struct Attached {
     /// A stream of the transaction.
     pub(crate) stream: StreamId,
     pub(crate) keys: Vec<u64>,
-    /// What was reserved for them.
+    /// Log bytes reserved for them.
     log_bytes: u64,
 }
 
@@ -63,7 +63,7 @@ impl Core {
         ids.iter().any(|id| self.is_running(self.resolve(*id)))
     }
 
-    /// How many keys the running ones of `ids` have attached.
+    /// Number of keys that the running ones of `ids` have attached.
     pub(crate) fn attached(&self, ids: &[TxnId]) -> usize {
         let ids: BTreeSet<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
         let running = ids.iter().filter_map(|id| self.txns.get(id));
@@ -379,8 +379,8 @@ impl Core {
         (!waits).then_some(runs)
     }
 
-    /// A transaction that is laid overtakes `id`, which closed before it: what both touched without
-    /// relating (newest values) is newer in the overtaker.
+    /// A transaction that is laid overtakes `id`, which closed before it: newest values that both
+    /// touched without relating are newer in the overtaker.
     fn give_up_newest(&mut self, id: TxnId, overtaker: &Txn) {
         let Some(waiting) = self.txns.get_mut(&id) else {
             return;
@@ -427,7 +427,7 @@ impl Core {
     }
 }
 
-/// Moves a closed transaction's contents out for the committer; the core keeps what it needs for its accounts.
+/// Moves a closed transaction's contents out for the committer; the core keeps its accounts.
 fn take_body(txn: &mut Txn, batch: u64) -> Txn {
     txn.phase = Phase::Committing;
     txn.batch = batch;

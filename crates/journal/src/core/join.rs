@@ -291,7 +291,7 @@ impl Core {
         self.merge(id, other)
     }
 
-    /// How many things a merge moves, if the transaction becomes part of another.
+    /// Number of parts that a merge moves, if the transaction becomes part of another.
     fn parts_of(&self, id: TxnId) -> u64 {
         let parts = |txn: &Txn| {
             txn.blocks.len()
@@ -436,7 +436,7 @@ impl Core {
 }
 
 impl OpChanges {
-    /// What the operation is to its transaction.
+    /// Share of the operation in its transaction.
     fn share(&self) -> Share {
         let blocks = self.blocks.iter().map(|block| {
             let edits = block.edits.iter();

@@ -1,9 +1,9 @@
 //! The core's knowledge of which uncommitted transactions name which objects.
 //!
-//! While one stream alone has uncommitted operations there are no questions: each transaction only lists what its operations
-//! named. When a second stream comes, or a sync asks about an object, the lists are indexed (a long one is sorted, which takes
-//! a tenth of the time), and from then on each operation is, until one stream is alone again. An operation that stays in its
-//! own stream's order relates to nothing, so nothing is lost by that.
+//! While one stream alone has uncommitted operations, objects need no lookup: each transaction only lists those that its
+//! operations named. When a second stream comes, or a sync asks about an object, the lists are indexed (a long one is sorted,
+//! which takes a tenth of the time), and from then on each operation is, until one stream is alone again. An operation that
+//! stays in its own stream's order relates to nothing, so nothing is lost by that.
 //!
 //! Invariants: while `indexing`, index and runs have all objects of all lists; else all transactions are of
 //! one stream, and the index has the first `indexed` objects of each list. An object is in
@@ -39,25 +39,25 @@ pub(crate) struct Namer {
     age: u64,
 }
 
-/// What a transaction's operations named.
+/// Objects that a transaction's operations named.
 #[derive(Default)]
 pub(crate) struct ObjectList {
     list: Vec<(Object, Access)>,
     /// Number of them in the index.
     indexed: usize,
-    /// How many of the transaction's objects are in sorted runs instead.
+    /// Number of the transaction's objects that are in sorted runs instead.
     sorted: usize,
     /// Length at which the rest is looked through for repetitions.
     compact_at: usize,
 }
 
 impl ObjectList {
-    /// How many there are, some of them repeatedly.
+    /// Number of objects; some are counted repeatedly.
     pub(crate) fn len(&self) -> usize {
         self.list.len() + self.sorted
     }
 
-    /// How many of them a merge moves.
+    /// Number of objects that a merge moves.
     pub(crate) fn moved(&self) -> usize {
         self.list.len()
     }
@@ -95,7 +95,7 @@ fn sort(objects: &mut Vec<(Object, Access)>) {
     objects.dedup_by_key(|(object, _)| *object);
 }
 
-/// What a transaction named while its stream was alone, sorted.
+/// Objects that a transaction named while its stream was alone, sorted.
 struct SortedRun {
     txn: TxnId,
     stream: StreamId,

@@ -4,7 +4,7 @@ use super::{Core, Txn, TxnId};
 use crate::policy::{DataUse, LogUse, heaviest};
 use crate::{Credits, StreamId};
 
-/// Why an operation is not admitted yet.
+/// Reason why an operation is not admitted yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Blocked {
     /// A transaction is closing.
@@ -110,7 +110,7 @@ impl Core {
         self.heaviest(self.log_use().relief(need), Txn::need_blocks)
     }
 
-    /// What holds most of the uncommitted data, the same way.
+    /// The same for transactions that hold most of the uncommitted data.
     pub(crate) fn heaviest_in_memory(&self, need: u64) -> Vec<TxnId> {
         self.heaviest(self.data_use().relief(need), |txn| txn.data_blocks)
     }

@@ -23,7 +23,7 @@ const WAITED_FOR_MAX: usize = 64;
 /// file, and never say that it is done with one.
 const RECORDS_MAX: usize = 4096;
 
-/// What a stream has in a transaction.
+/// Share of a stream in a transaction.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Share {
     /// Its operations.
@@ -39,7 +39,7 @@ impl Share {
     }
 }
 
-/// Why a commit is asked for.
+/// Reason of a commit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'a> {
     /// Callers of these streams wait.
@@ -56,9 +56,9 @@ pub(crate) enum Request<'a> {
 struct StreamRecord {
     counts: StreamCounts,
     interval: Option<Duration>,
-    /// When its first operation in its running transaction was, and its entry of `due`.
+    /// Time of its first operation in its running transaction, and its entry of `due`.
     since: Option<(Duration, Duration)>,
-    /// When it was last used, in uses of all records.
+    /// Time of its last use, in uses of all records.
     used: u64,
 }
 
@@ -145,7 +145,7 @@ impl Streams {
         }
     }
 
-    /// How many streams have uncommitted operations.
+    /// Number of streams with uncommitted operations.
     pub(super) fn live(&self) -> usize {
         self.live
     }
@@ -173,7 +173,7 @@ impl Streams {
         }
     }
 
-    /// These operations of the stream are durable, with these bytes.
+    /// Counts these operations of the stream as durable, with these bytes.
     fn durable(&mut self, stream: StreamId, operations: u64, bytes: u64) {
         if let Some(record) = self.records.get_mut(&stream) {
             let before = record.counts.uncommitted;
@@ -190,7 +190,7 @@ impl Streams {
         passed.map(|(_, stream)| *stream).collect()
     }
 
-    /// When the next commit interval ends.
+    /// End of the next commit interval.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.due.first().map(|(due, _)| *due)
     }

@@ -2,9 +2,9 @@
 //! (`proofs/oracle`): every request of its device, with the bytes, and every decision of its
 //! core, in the order in which they happened.
 //!
-//! The recorder knows nothing of the protocol. What a write *is* (a record, a tail header, a
-//! block on its way home) is decoded afterwards from the bytes that were written, so a trace
-//! cannot claim what the device did not get.
+//! The recorder knows nothing of the protocol. The kind of a write (a record, a tail header,
+//! a block on its way home) is decoded afterwards from the bytes that were written, so a
+//! trace cannot claim what the device did not get.
 //!
 //! | module | job |
 //! |---|---|
@@ -211,7 +211,7 @@ struct Volume {
     newer: usize,
 }
 
-/// Where a block lies.
+/// Place of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// One of the two header slots, as the checker counts them: the newer one at the start is 0.

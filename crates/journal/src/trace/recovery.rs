@@ -67,7 +67,7 @@ impl Cut<'_> {
         }
     }
 
-    /// What is left that is not the newest.
+    /// Blocks that survived with other than their newest content.
     fn survived(&mut self, image: &dyn BlockDevice) -> Result<()> {
         for at in self.touched.clone() {
             let left = read_block(image, BlockNo(at))?;

@@ -39,7 +39,7 @@ impl Start {
     }
 }
 
-/// A part of a record, or a tail header, that was written: what a block's bytes may be.
+/// A part of a record, or a tail header, that was written: possible bytes of a block.
 #[derive(Clone)]
 pub(super) struct Written {
     /// Number of events up to its write, that included.
@@ -47,7 +47,7 @@ pub(super) struct Written {
     pub(super) place: Place,
     /// The bytes that count; the bytes after them are filling.
     pub(super) bytes: Arc<[u8]>,
-    /// How the checker calls it.
+    /// The checker's name for it.
     pub(super) name: String,
 }
 
@@ -125,7 +125,7 @@ impl Trace {
     }
 }
 
-/// What is being written.
+/// Content that is being written.
 enum Writing {
     Record,
     Header,
@@ -136,9 +136,9 @@ enum Writing {
 struct Running<'a> {
     trace: Trace,
     used: &'a [BlockNo],
-    /// What the log's records have led each block to.
+    /// Content of each block by the log's records.
     led_to: HashMap<u64, Block>,
-    /// What was written around the log last.
+    /// Newest content written around the log.
     data: HashMap<u64, Block>,
     /// Images that the round under way has chosen and not written.
     round: BTreeSet<u64>,
@@ -411,7 +411,7 @@ impl Running<'_> {
         }
     }
 
-    /// What was written around the log there; it is the block's new life.
+    /// Name of the content written around the log there; it is the block's new life.
     fn around(&mut self, at: u64) -> String {
         self.led_to.remove(&at);
         match self.data.get(&at) {

@@ -123,7 +123,7 @@ fn without_workers_nothing_is_written_before_a_transaction_is_full() {
 
 /// Without memory, the stream that holds most is committed, and not every stream.
 #[test]
-fn without_memory_what_holds_most_is_committed() {
+fn without_memory_the_largest_transaction_is_committed() {
     const SMALL: u64 = 16 * RUN;
     let device = Arc::new(MemDevice::new(DATA + SMALL));
     prepare(&*device, &REGION);

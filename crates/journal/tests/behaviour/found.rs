@@ -56,7 +56,7 @@ fn bits_and_bytes_of_one_place_relate() {
 }
 
 #[test]
-fn an_operation_sees_and_changes_what_it_writes_around() {
+fn an_operation_sees_and_changes_its_writes_around_the_log() {
     let sim = fresh();
     let journal = open(sim.clone());
     let credits = Credits {
@@ -79,10 +79,10 @@ fn an_operation_sees_and_changes_what_it_writes_around() {
 }
 
 /// A transaction that froze alone on a block waits for its data, and others commit the block
-/// meanwhile: its record adds to what they left. It took its frozen image for the committed one, and
+/// meanwhile: its record adds to their changes. It took its frozen image for the committed one, and
 /// their changes were gone (found by threads against the model).
 #[test]
-fn a_transaction_that_was_alone_when_it_froze_keeps_what_others_committed_since() {
+fn a_transaction_that_was_alone_when_it_froze_keeps_later_commits_of_others() {
     let sim = fresh();
     let slow = Slow::new(sim.clone());
     let journal = open(slow.clone());
@@ -158,7 +158,7 @@ fn the_workers_go_when_the_last_handle_is_dropped() {
 }
 
 #[test]
-fn the_statistics_tell_what_was_changed_and_what_was_logged_for_it() {
+fn the_statistics_count_changed_and_logged_bytes() {
     let journal = open(fresh());
     let before = journal.stats();
     for stream in 1..4 {
@@ -176,7 +176,7 @@ fn the_statistics_tell_what_was_changed_and_what_was_logged_for_it() {
         (1, 3)
     );
     let logged = after.record_bytes - before.record_bytes;
-    // A header, four blocks' entries, and what changed.
+    // A header, four blocks' entries, and the changes.
     assert!((112 + 4 * 24 + 34..400).contains(&logged), "{logged}");
     assert_eq!(after.log_blocks - before.log_blocks, 1);
 }

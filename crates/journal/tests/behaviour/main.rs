@@ -1,5 +1,5 @@
-//! The behaviour that streams, threads and workers see: which waits for which, what merges, what
-//! becomes durable by itself, and that no thread waits for ever.
+//! The behaviour that streams, threads and workers see: waits, merges, durability without a
+//! sync, and that no thread waits for ever.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -289,7 +289,7 @@ fn corner_10_a_thread_that_waits_for_other_operations_room_is_woken_when_they_en
 }
 
 #[test]
-fn four_threads_of_four_streams_leave_what_they_wrote() {
+fn four_threads_of_four_streams_leave_their_writes() {
     let sim = fresh();
     let journal = open(sim.clone());
     journal.start_workers();
@@ -406,7 +406,7 @@ fn corners_20_22_56_one_block_of_two_streams_commits_by_halves() {
     assert_eq!((word(&block, 8), word(&block, 16)), (11, 0));
     assert_eq!((word(&block, 800), word(&block, 1600)), (21, 11));
     assert_eq!(word(&block, 1000), 0b1_1100_0111);
-    // What is committed in memory is not disturbed by the other stream's commit.
+    // Changes committed in memory are not disturbed by the other stream's commit.
     change(2, 300, 20);
     journal.checkpoint().unwrap();
     journal.sync(StreamId(2), &[]).unwrap();

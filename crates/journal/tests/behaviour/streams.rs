@@ -223,7 +223,7 @@ fn each_stream_commits_when_its_own_interval_has_passed() {
     assert_eq!(journal.commit_due().unwrap(), Some(second));
     assert_eq!(durable(), [0, 0, 0]);
     clock.advance(second);
-    // Stream 2 after 3 of its own, and not what the others have.
+    // Stream 2 after 3 of its own, without those of the others.
     assert_eq!(journal.commit_due().unwrap(), Some(second));
     assert_eq!(durable(), [0, 2, 0]);
     clock.advance(second);
@@ -362,7 +362,7 @@ fn much_that_a_lone_stream_named_is_found_moved_by_merges_and_forgotten() {
 }
 
 #[test]
-fn a_sync_of_an_object_finds_what_a_lone_stream_did_to_it() {
+fn a_sync_of_an_object_finds_a_lone_streams_changes_of_it() {
     let (sim, journal) = open_with(|_| ());
     name(&journal, 1, &[file(7)]);
     put(&journal, 1, META + 9, 0, 3).unwrap();

@@ -125,7 +125,7 @@ fn corner_05_a_covered_block_that_is_overwritten_before_its_proof_fails_no_check
 }
 
 #[test]
-fn corner_05_a_block_covered_and_freed_by_one_record_is_reused_behind_its_proof() {
+fn corner_05_a_block_covered_and_freed_by_one_record_is_reused_after_its_proof() {
     // By one transaction, or by two of different streams that share the record.
     for streams in [1, 2] {
         let story = |faults| {
@@ -181,7 +181,7 @@ fn corner_05_a_block_covered_and_freed_by_one_record_is_reused_behind_its_proof(
     }
 }
 
-/// Where a transaction is when the next operation of its stream comes.
+/// State of a transaction when the next operation of its stream comes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Way {
     /// Closed, after another stream's record.
@@ -190,7 +190,7 @@ enum Way {
     Flushed,
 }
 
-/// Where a directory's times are, in block `META + 1`.
+/// Offset of a directory's times in block `META + 1`.
 const TIME: usize = 400;
 
 fn touch(op: &mut Op<'_>, value: u64) {

@@ -2,7 +2,7 @@
 //! recording device, cut everywhere, recovered, and compared byte by byte. Where a planted
 //! fault breaks exactly that corner, the test shows that the story notices.
 //!
-//! `crash.rs` explores random stories; here is what must hold in each one by name.
+//! `crash.rs` explores random stories; these conditions must hold in each one by name.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -50,7 +50,7 @@ const CREDITS: Credits = Credits {
     data_blocks: 4,
 };
 
-/// How a story ends: images explored, or what went wrong.
+/// Result of a story: images explored, or a failure.
 type Outcome = std::result::Result<u64, String>;
 
 /// Holds without faults, over more than a handful of images, and fails with each of `broken`.
@@ -393,7 +393,7 @@ fn word(journal: &Journal, at: u64, offset: usize) -> std::result::Result<u64, S
     Ok(u64::from_le_bytes(bytes.unwrap()))
 }
 
-/// A data block is `expected`, whatever the log has to say.
+/// A data block is `expected`, also if the log has patches of it.
 fn expect_data(journal: &Journal, at: u64, expected: &[u8]) -> std::result::Result<(), String> {
     let mut block = [0; BLOCK_SIZE];
     let read = journal.read_data(BlockNo(at), &mut block);

@@ -6,7 +6,7 @@ use steadfast_journal::{Error, META_BYTES};
 /// The block that lives on.
 const HOME: u64 = DATA + 3;
 
-/// What the register says: how many steps of the story are there.
+/// Content of the register: the number of steps of the story that are there.
 fn step(journal: &Journal) -> std::result::Result<u64, String> {
     word(journal, META, 0)
 }
@@ -70,7 +70,7 @@ fn corner_02_an_old_record_of_a_metadata_block_spares_the_file_data_that_reuses_
     }
 }
 
-/// Where the patch of a block is when the block is freed.
+/// State of a block's patch when the block is freed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Patched {
     Pending,
@@ -169,7 +169,7 @@ fn corner_03_a_write_around_the_log_waits_for_the_checkpoint_of_patches_in_it() 
         let mut op = stage.journal.begin(StreamId(0), CREDITS).unwrap();
         let both = vec![page(7), page(7)];
         let written = op.write_around(BlockNo(HOME - 1), both);
-        // What remains of the operation is nothing.
+        // Nothing remains of the operation.
         let _ = op.commit();
         matches!(written, Err(Error::Logged { at }) if at.0 == HOME)
     };
@@ -366,7 +366,7 @@ fn small_append(synced: bool, faults: Faults) -> Outcome {
 }
 
 #[test]
-fn corner_54_a_small_append_in_the_log_stays_off_what_its_block_holds_next() {
+fn corner_54_a_small_append_in_the_log_stays_off_its_blocks_next_content() {
     holds(|faults| small_append(true, faults), &[fault!(drop_revoke)]);
 }
 
@@ -390,7 +390,7 @@ fn corner_55_a_new_metadata_block_shows_no_byte_of_its_last_life() {
             });
             stage.ack(n);
         };
-        // Whatever is at home is no metadata: without a base there is nothing to patch.
+        // The content at home is no metadata: without a base there is nothing to patch.
         let mut op = stage.journal.begin(StreamId(0), CREDITS).unwrap();
         let patched = op.write(BlockNo(HOME), Kind::Meta, 0, &[1]);
         assert!(matches!(patched, Err(Error::BadSeal { at }) if at.0 == HOME));

@@ -12,7 +12,7 @@ fn small(log_bytes: u64) -> Credits {
 }
 
 #[test]
-fn corner_10_what_was_reserved_and_not_used_is_free_at_commit() {
+fn corner_10_unused_reservations_are_free_at_commit() {
     let stage = Stage::new(Faults::default());
     let most = small(stage.journal.op_bytes_max());
     let full = |n: u64, commit: bool| {

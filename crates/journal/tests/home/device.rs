@@ -27,7 +27,7 @@ pub(crate) struct Epochs {
     pub(crate) seen: AtomicU64,
 }
 
-/// What an epoch wrote: each block as it was when the epoch was closed.
+/// Writes of an epoch: each block as it was when the epoch was closed.
 type Written = Vec<(u64, Box<Block>)>;
 
 pub(crate) struct State {
@@ -220,7 +220,7 @@ impl Snapshot for Epochs {
         Ok(())
     }
 
-    /// As after a crash: what was on its way is durable.
+    /// As after a crash: epochs in flight are durable.
     fn rollback(&self) -> Result<(), DeviceError> {
         let mut state = self.state.lock().unwrap();
         while !state.closed.is_empty() {
@@ -244,8 +244,8 @@ pub(crate) fn number(block: &Block, offset: usize) -> u64 {
     u64::from_le_bytes(block[offset..offset + 8].try_into().unwrap())
 }
 
-/// Whether a state is one that operations leave: each adds to one block what it takes from another,
-/// so the sum over all is zero; and each reference leads to the data that it names.
+/// Whether a state is one that operations leave: each adds to one block the amount that it takes
+/// from another, so the sum over all is zero; and each reference leads to the data that it names.
 pub(crate) fn look(disk: &MemDevice) -> Result<(), String> {
     let mut sum = 0u64;
     for at in (0..META).map(BlockNo) {

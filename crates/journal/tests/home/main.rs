@@ -165,8 +165,8 @@ fn a_batch_that_fails_half_way_is_never_flushed() {
     }
 }
 
-/// Corner 47: what is written comes to the epoch's bound in the middle of it all. New data makes room
-/// with a flush between batches; changes wait before they begin; nothing is refused or dropped.
+/// Corner 47: writes reach the epoch's bound in the middle of it all. New data makes room with a
+/// flush between batches; changes wait before they begin; nothing is refused or dropped.
 #[test]
 fn corner_47_an_epoch_that_fills_is_flushed_between_batches() {
     let device = Epochs::new(EPOCH_BLOCKS_MIN);
@@ -320,7 +320,7 @@ fn two_on_their_way(
     })
 }
 
-/// How many transactions are durable as the journal has it, of two.
+/// Number of durable transactions by the journal, of two.
 fn acknowledged(journal: &Journal) -> usize {
     2 - journal.usage().2
 }

@@ -1,4 +1,4 @@
-//! The disk under test: where things lie, images to start from, and what a recovery left.
+//! The disk under test: its layout, images to start from, and the state after a recovery.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -75,7 +75,7 @@ pub(crate) fn model() -> log::Log {
     log::Log::new(META.map(|at| (at, Arc::from([0; META_BYTES]))).collect())
 }
 
-/// What a block is, by the length of its life.
+/// Kind of a block, by the length of its life.
 pub(crate) fn kind(len: usize) -> Kind {
     if len == META_BYTES {
         Kind::Meta
@@ -84,7 +84,7 @@ pub(crate) fn kind(len: usize) -> Kind {
     }
 }
 
-/// The blocks before `end` that a journal shows, whatever they are.
+/// The blocks before `end` that a journal shows, with any content.
 pub(crate) fn contents(journal: &Journal, end: u64) -> Result<log::Image, String> {
     let mut bytes = vec![0; (end - META.start) as usize * BLOCK_SIZE];
     journal

@@ -1,5 +1,5 @@
-//! Carries a history out on a journal and on the specification, and compares: what is read
-//! while it runs, and what crashes leave, after recovery, read-only recovery and recovery cut again.
+//! Carries a history out on a journal and on the specification, and compares: reads while it runs,
+//! and states after crashes, with recovery, read-only recovery and recovery cut again.
 
 use crate::disk::{META, REGION, STARTS, config, contents, fresh, kind, model, shows};
 use crate::history::{Act, History, Step};
@@ -17,7 +17,7 @@ use steadfast_model::log::{self, Change, Image, Log, Operation, Survivors};
 use steadfast_sim::{CrashImage, Cut, Limits, SimDevice};
 use steadfast_testkit::Random;
 
-/// What the histories went through.
+/// Events of the histories.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) cases: u64,
@@ -76,7 +76,7 @@ impl Client for Released {
     }
 }
 
-/// How a journal is run and looked at.
+/// Settings of a journal's run and of its checks.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) faults: Faults,
@@ -86,7 +86,7 @@ pub(crate) struct Setup {
     pub(crate) pool: Range<u64>,
 }
 
-/// What recovered from a crash image.
+/// State recovered from a crash image.
 pub(crate) struct Recovered {
     sim: Arc<SimDevice>,
     journal: Journal,
@@ -393,7 +393,7 @@ impl Driver<'_> {
             .iter()
             .any(|c| matches!(c, Change::Begin { .. } | Change::Free { .. }))
         {
-            // What a crash leaves must tell whether the block lives.
+            // The state after a crash must tell whether the block lives.
             let marker = (
                 MARKERS + 12 * stream as usize,
                 &u64::from(self.tag).to_le_bytes(),
@@ -644,8 +644,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// The process is killed, the device's cache lives on: the next process may lose what it
-    /// read until it has recovered, and nothing of it afterwards.
+    /// The process is killed, the device's cache lives on: the next process may lose blocks
+    /// that it read until it has recovered, and none afterwards.
     fn killed(&mut self, cut: &Cut, rng: &mut Rng) -> Result<Recovered, String> {
         let sim = Arc::new(cut.killed());
         let opened = Journal::open(sim.clone(), config(self.setup.faults, false));

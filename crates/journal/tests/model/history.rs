@@ -1,12 +1,12 @@
-//! Random histories as values. What they say is resolved when it is carried out ("the third
-//! block that lives"), so that any part of a history is a history.
+//! Random histories as values. Their references are resolved when they are carried out
+//! ("the third block that lives"), so that any part of a history is a history.
 
 use crate::disk::{LARGE_POOL, POOL, STARTS};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::ops::Range;
 
-/// What kind of histories are wanted.
+/// Kind of histories.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) streams: u32,
@@ -64,7 +64,7 @@ pub(crate) enum Step {
     Reclaim,
     /// Closes and opens again.
     Reopen,
-    /// Goes on from what a crash leaves; `kill`: of the process, with the device's cache alive.
+    /// Goes on from the state after a crash; `kill`: of the process, with the device's cache alive.
     Crash {
         kill: bool,
         choice: u64,
@@ -73,7 +73,7 @@ pub(crate) enum Step {
 
 #[derive(Clone, Debug)]
 pub(crate) struct History {
-    /// Which disk to begin with.
+    /// Index of the initial disk.
     pub(crate) start: usize,
     /// Blocks that it allocates and frees.
     pub(crate) pool: Range<u64>,

@@ -1,7 +1,7 @@
 //! The journal against its specification, the logical log of `steadfast_model::log`: random
 //! histories of one thread (module `history` makes them, `drive` carries them out, shrunk to
-//! what matters when something is wrong), and threads on shared objects (module `threads`).
-//! Seeds are fixed; `STEADFAST_LONG=1` raises the number of cases a hundredfold.
+//! the relevant part when something is wrong), and threads on shared objects (module
+//! `threads`). Seeds are fixed; `STEADFAST_LONG=1` raises the number of cases a hundredfold.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,6 +1,6 @@
-//! Threads of their own streams on shared objects under a `Lockmap`, workers running, the log
-//! small: whatever the schedule was, a crash at any point leaves everything acknowledged, a prefix of each
-//! stream, and with every operation what it relates to.
+//! Threads of their own streams on shared objects under a `Lockmap`, workers running, the log small: with
+//! any schedule, a crash at any point leaves everything acknowledged, a prefix of each stream, and with
+//! every operation those that it relates to.
 
 use crate::cases;
 use crate::disk::{META, POOL, REGION, config, fresh, model, shows};
@@ -24,7 +24,7 @@ const COUNTER: usize = 400;
 const OWN: usize = 800;
 const BITMAP: usize = 1200;
 
-/// What all threads share. The specification is in the order in which operations took effect.
+/// State that all threads share. The specification is in the order in which operations took effect.
 struct Shared {
     sim: Arc<SimDevice>,
     journal: Journal,
@@ -67,7 +67,7 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     fn stream(&mut self) -> u32 {
-        // Two streams each: their operations relate through what the thread owns.
+        // Two streams each: their operations relate through the thread's own objects.
         self.id as u32 * 2 + self.rng.below(2) as u32
     }
 

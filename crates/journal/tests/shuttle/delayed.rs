@@ -18,7 +18,7 @@ const CLOSING_BYTES: u64 = 200;
 const POINTER: usize = 512;
 const SHARED: Object = Object::File(3);
 
-/// What was put off, by stream: the newest number.
+/// Delayed work, by stream: the newest number.
 pub(crate) struct Cache {
     waiting: Mutex<BTreeMap<u64, u64>>,
     next: AtomicU64,

@@ -42,7 +42,7 @@ pub(crate) struct Lives {
     done: [AtomicU64; 2],
 }
 
-/// What a stream's block holds after its operation `number`.
+/// Content of a stream's block after its operation `number`.
 fn tag(stream: usize, number: u64) -> u64 {
     (stream as u64 + 1) << 32 | number
 }

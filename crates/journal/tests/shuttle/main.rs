@@ -39,7 +39,7 @@ const RECORDED: u64 = 1 << 32;
 /// Records that the volume has seen before: its log wraps in the middle of a trace.
 const RECORDS_BEFORE: u64 = 58;
 
-/// What streams 0 and 1 have synced, as notes in the device's trace.
+/// Marks in the device's trace that a stream, 0 or 1, has synced its operation `number`.
 fn synced(sim: &SimDevice, stream: usize, number: u64) {
     sim.mark(1000 * stream as u64 + number);
 }
@@ -49,7 +49,7 @@ trait World: Send + Sync + 'static {
     /// Sets it up, with its client.
     fn new(sim: Arc<SimDevice>, journal: Journal) -> Arc<Self>;
     const THREADS: &'static [fn(&Self)];
-    /// What the threads have left in memory is complete.
+    /// The state that the threads have left in memory is complete.
     fn complete(&self);
     /// A journal's content follows from a prefix of each stream, of at least this length.
     fn check(&self, journal: &Journal, least: [u64; 2]);
@@ -95,7 +95,7 @@ fn prepared() -> Image {
     image.clone()
 }
 
-/// How a schedule is looked at.
+/// Checks of a schedule.
 struct Watch {
     faults: Faults,
     /// Whether the world's own checks are made.
@@ -130,7 +130,7 @@ impl Watch {
         checkers.as_mut().map(act)
     }
 
-    /// What the checkers say: of journals, of streams.
+    /// Verdicts of the checkers: of journals, of streams.
     fn verdicts(&self) -> Option<[Verdict; 2]> {
         let checkers = self
             .checkers
@@ -340,7 +340,7 @@ fn background_checkpoints_on_every_schedule() {
     holds::<room::Room<true>>();
 }
 
-/// Which checks notice a planted fault: the world's, the checker of journals, that of streams.
+/// Whether each check notices a planted fault: the world's, the checker of journals, that of streams.
 fn refused_by<W: World>(faults: Faults, schedules: usize) -> [bool; 3] {
     let quietly = |watch: &Arc<Watch>| {
         let run = || {

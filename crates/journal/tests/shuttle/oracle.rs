@@ -35,7 +35,7 @@ fn program() -> &'static Path {
     })
 }
 
-/// What a checker said in the end.
+/// Final verdict of a checker.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) accepted: bool,

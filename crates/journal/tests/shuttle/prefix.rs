@@ -18,27 +18,27 @@ const WORDS: usize = 2048;
 /// The word that the operations on the same bytes write.
 const WORD: usize = 1536;
 
-/// Where the newest value of a life counts: `time` identifies the life, and the stream of the value.
+/// Offset at which a life's newest value counts: `time` identifies the life, and the stream of the value.
 const TIME: usize = 1600;
 
 fn time(life: usize, stream: usize, number: u64) -> u64 {
     (life as u64) << 32 | (stream as u64) << 16 | number
 }
 
-/// What an operation may have in common with the other stream's.
+/// Relation of an operation to those of the other stream.
 #[derive(Clone, Copy)]
 enum Common {
     Object,
     Bytes,
 }
 
-/// What happened: operations with something in common in their order, as (stream, number).
+/// History of related operations in their order, as (stream, number).
 #[derive(Default)]
 struct History {
     common: [Mutex<Vec<(usize, u64)>>; 2],
     /// Operations that wrote around the log, by stream.
     around: [Mutex<Vec<u64>>; 2],
-    /// In which life of the times each operation was, by stream: (number, life).
+    /// Life of the times of each operation, by stream: (number, life).
     lives: [Mutex<Vec<(u64, usize)>>; 2],
     done: [AtomicU64; 2],
 }
@@ -50,14 +50,14 @@ pub(crate) struct Prefix {
     history: History,
 }
 
-/// Where an operation writes around the log.
+/// Blocks that an operation writes around the log.
 fn homes(stream: usize, number: u64) -> impl Iterator<Item = BlockNo> {
     (0..RUNS).map(move |i| BlockNo(DATA + 30 * stream as u64 + RUNS * number + i))
 }
 
 impl Prefix {
-    /// The next operation of a stream: counts it, and names it; perhaps on what is common,
-    /// perhaps with a new block around the log.
+    /// The next operation of a stream: counts it, and names it; perhaps on the common
+    /// object, perhaps with a new block around the log.
     fn act(&self, stream: usize, common: Option<Common>, around: bool) {
         let number = self.history.done[stream].load(SeqCst) + 1;
         let credits = Credits {

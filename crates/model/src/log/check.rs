@@ -1,6 +1,6 @@
-//! Which cut explains a recovered disk.
+//! Search for a cut that explains a recovered disk.
 //!
-//! Blocks fall into *cells*: the finest ranges that no change divides. What a cell holds
+//! Blocks fall into *cells*: the finest ranges that no change divides. A cell's content
 //! depends only on those operations that touch it. The prefixes of the streams are chosen one
 //! stream after another; a cell is compared as soon as all streams that leave it open are
 //! chosen. Where each operation leaves a trace of its own in some cell, that finds the
@@ -28,7 +28,7 @@ pub(super) struct Cell {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cells(pub(super) Vec<Cell>);
 
-/// What a check may choose from.
+/// Choices of a check.
 pub(super) struct Bounds {
     pub(super) least: Vec<u32>,
     pub(super) most: Vec<u32>,
@@ -40,7 +40,7 @@ struct Search<'a> {
     log: &'a Log,
     found: &'a Image,
     bounds: &'a Bounds,
-    /// For each stream, the cells that are decided when it is chosen.
+    /// Cells that are decided when a stream is chosen, by stream.
     cells: Vec<Vec<&'a Cell>>,
     taken: Vec<u32>,
     window: Vec<u8>,
@@ -117,7 +117,7 @@ impl Log {
         }
     }
 
-    /// What a cell holds in a cut; `None` if the block does not live that far. Bytes that may
+    /// Content of a cell in a cut; `None` if the block does not live that far. Bytes that may
     /// have several values take over the one found, if it is one of them.
     pub(super) fn render<'a>(
         &'a self,
@@ -191,7 +191,7 @@ impl Log {
             })
     }
 
-    /// The bounds of a cut at a time, made tighter by what acknowledged operations need.
+    /// The bounds of a cut at a time, made tighter by the needs of acknowledged operations.
     pub(super) fn bounds(&self, at: usize) -> Bounds {
         let (mut least, most) = (self.least(at), self.most(at));
         loop {
@@ -242,11 +242,11 @@ impl Log {
         })
     }
 
-    /// Whether a crash at `at` may leave `found`, and what survived then (one such cut, if
+    /// Whether a crash at `at` may leave `found`, and the survivors then (one such cut, if
     /// several look the same). Blocks that do not live are not looked at.
     ///
     /// # Errors
-    /// [`Violation`] says what is wrong with it.
+    /// [`Violation`] names the fault.
     pub fn check(&self, found: &Image, at: usize) -> Result<Survivors, Box<Violation>> {
         self.search(found, &self.bounds(at))
             .ok_or_else(|| Box::new(self.explain(found, at)))
@@ -275,7 +275,7 @@ impl Log {
         live.into_iter().collect()
     }
 
-    /// How many operations of each stream are in a cut.
+    /// Number of operations of each stream in a cut.
     #[must_use]
     pub fn prefixes(&self, survivors: &Survivors) -> Vec<(u32, u32)> {
         let taken = survivors.taken.iter().copied();
@@ -302,7 +302,7 @@ impl Search<'_> {
         expected.is_none_or(|e| found.is_some_and(|f| f.starts_with(e)))
     }
 
-    /// Whether the chosen prefixes up to `stream` have what they need of each other.
+    /// Whether the chosen prefixes up to `stream` meet each other's needs.
     fn has_needs(&self, stream: usize) -> bool {
         let needs = self.log.needs_at(stream, self.taken[stream]);
         let could_have = |(other, n): (usize, &u32)| match other < stream {

@@ -1,11 +1,11 @@
-//! Why no allowed cut explains a disk: what it lacks, what it should not have, or how it
-//! differs from the nearest one.
+//! Explains why no cut matches a disk: missing operations, excess operations, or the
+//! difference from the nearest cut.
 
 use super::check::{Bounds, Survivors};
 use super::{Image, Log, entry, hex};
 use std::fmt;
 
-/// What is wrong with a disk. Operations are named by position and text.
+/// Fault of a disk. Operations are named by position and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It is the result of a cut, but lacks acknowledged operations.
@@ -32,9 +32,9 @@ pub enum Why {
 /// A disk that a crash must not leave.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// When the power failed.
+    /// Time of the power cut.
     pub at: usize,
-    /// What is wrong.
+    /// Fault of the disk.
     pub why: Why,
     /// The allowed cut that differs least, among those that were tried: stream and length.
     pub nearest: Vec<(u32, u32)>,

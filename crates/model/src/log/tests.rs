@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! The specification says what it should, and agrees with the definition carried out
+//! The specification allows the right cuts, and agrees with the definition carried out
 //! literally over all subsets of small histories. Each fault planted in it shows.
 use super::*;
 use std::collections::HashSet;
@@ -367,7 +367,7 @@ fn misuse_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_violation_says_what_is_wrong() {
+fn a_violation_names_the_fault() {
     let mut log = after(
         Mutation::None,
         &[
@@ -403,14 +403,14 @@ fn a_violation_says_what_is_wrong() {
 
 // ---- the definition, literally ------------------------------------------------------------
 
-/// What was done, for the definition: operations with times, syncs with what they promised.
+/// History for the definition: operations with times, syncs with their promises.
 #[derive(Default)]
 struct Story {
     ops: Vec<(Operation, usize)>,
     syncs: Vec<(HashSet<usize>, usize)>,
 }
 
-/// What an operation does to single bits, in four sets.
+/// Effect of an operation on single bits, in four sets.
 #[derive(Default)]
 struct Footprint {
     writes: HashSet<(u64, usize)>,

@@ -1,6 +1,6 @@
-//! One call of the file-system interface, by inode: what an [`Op`](super::Op) becomes
-//! when its paths are looked up. Contracts replay calls, not paths: which directory a
-//! call acts on was decided by lookups that no contract orders.
+//! One call of the file-system interface, by inode: the form of an [`Op`](super::Op) when
+//! its paths are looked up. Contracts replay calls, not paths: the directory of a call
+//! was decided by lookups that no contract orders.
 
 use super::{Handles, OpResult, Outcome, Seen};
 use crate::tree::Tree;

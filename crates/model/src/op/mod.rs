@@ -1,4 +1,4 @@
-//! Operations as values: what a test does to a file system, by path.
+//! Operations as values: the calls of a test on a file system, by path.
 //!
 //! An [`Op`] can be printed on one line and read back ([`Op`]'s `Display` and
 //! `FromStr`), so a failing history is a text file. The same `Op` runs on a
@@ -46,10 +46,10 @@ impl From<&str> for Path {
     }
 }
 
-/// What an operation on an existing inode acts on.
+/// Target of an operation on an existing inode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// What this path names.
+    /// Inode that this path names.
     Path(Path),
     /// The file that an [`Op::Open`] with this number opened; lives on when its names are gone.
     Handle(u32),
@@ -64,14 +64,14 @@ impl From<&str> for Target {
 /// Bytes to write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Data {
-    /// These.
+    /// These bytes.
     Bytes(Vec<u8>),
     /// This number of bytes that follow from a seed; none of them is zero, so that they can
     /// be distinguished from a hole.
     Pattern {
-        /// Where they follow from.
+        /// Seed of the bytes.
         seed: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
 }
@@ -118,7 +118,7 @@ pub enum Op {
     Mknod {
         /// Its path.
         path: Path,
-        /// What it is.
+        /// Kind of the inode.
         kind: FileKind,
         /// Mode.
         perm: u16,
@@ -136,7 +136,7 @@ pub enum Op {
     Symlink {
         /// Its path.
         path: Path,
-        /// What it holds.
+        /// Content of the link.
         target: Vec<u8>,
     },
     /// Makes another name.
@@ -158,9 +158,9 @@ pub enum Op {
     },
     /// Renames.
     Rename {
-        /// From here.
+        /// Old path.
         from: Path,
-        /// To here.
+        /// New path.
         to: Path,
         /// How.
         mode: RenameMode,
@@ -185,7 +185,7 @@ pub enum Op {
     SetAttr {
         /// The inode.
         file: Target,
-        /// What changes.
+        /// Changes.
         set: SetAttr,
     },
     /// Changes the allocation of a range.
@@ -196,7 +196,7 @@ pub enum Op {
         mode: AllocateMode,
         /// Where.
         offset: u64,
-        /// How much.
+        /// Number of bytes.
         len: u64,
     },
     /// Sets an extended attribute.
@@ -255,7 +255,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// What was done: a short write is a write of what fits.
+    /// The operation as done: a short write is a write of what fits.
     pub fn as_done(&self, result: OpResult) -> (Step, OpResult) {
         let short = |data: &Data, written: u64| {
             (0 < written && written < data.len())
@@ -306,7 +306,7 @@ impl Step {
 /// (zero): other streams change the one, the file system chooses the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// What it is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// Mode.
     pub perm: u16,
@@ -338,14 +338,14 @@ impl From<&Attr> for Seen {
     }
 }
 
-/// What a successful operation reports.
+/// Report of a successful operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing but success.
     Done,
     /// The attributes of the inode that was made, linked or changed.
     Node(Seen),
-    /// How many bytes were written.
+    /// Number of bytes written.
     Wrote(u64),
     /// The offset that an append went to.
     At(u64),
@@ -359,7 +359,7 @@ pub type OpResult = Result<Outcome, Errno>;
 /// Open handles of a file system that is driven by [`Op`]s: number → inode.
 pub type Handles = BTreeMap<u32, Ino>;
 
-/// How a path is looked up, one name at a time.
+/// Lookup of a path, one name at a time.
 type Lookup<'a> = &'a dyn Fn(Ino, &[u8]) -> Result<Ino, Errno>;
 
 struct Walk<'a> {
@@ -381,7 +381,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Directory and name; `root` is what the call reports for the root itself.
+    /// Directory and name; `root` is the result for the root itself.
     fn entry(&self, path: &Path, root: Errno) -> Result<(Ino, Vec<u8>), Errno> {
         let (name, above) = path.0.split_last().ok_or(root)?;
         Ok((self.down(above)?, name.clone()))

@@ -17,7 +17,7 @@ use steadfast_vfs::{
 pub struct ParseError {
     /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// Fault of the text.
     pub why: String,
 }
 

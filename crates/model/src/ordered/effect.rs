@@ -78,8 +78,8 @@ pub(super) fn effect(before: &Tree, after: &Tree) -> Effect {
     }
 }
 
-/// Adds what happened to a directory's names and parent; says whether anything did
-/// that an fsync of the directory covers.
+/// Adds the changes of a directory's names and parent; says whether there were any that
+/// an fsync of the directory covers.
 fn entries(h: &mut Hasher128, ino: Ino, old: Option<&Arc<Dir>>, new: Option<&Arc<Dir>>) -> bool {
     if let (Some(a), Some(b)) = (old, new)
         && Arc::ptr_eq(a, b)

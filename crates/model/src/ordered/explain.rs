@@ -1,5 +1,5 @@
-//! Why a tree is not allowed: what it lacks, what it should not have, or what it is
-//! nearest to.
+//! Explains why a tree is not allowed: missing operations, excess operations, or the
+//! nearest tree.
 
 use super::states::put;
 use super::{Cut, History, covers};
@@ -8,14 +8,14 @@ use crate::tree::Tree;
 use std::fmt;
 use steadfast_vfs::Stream;
 
-/// How much of one stream is in a tree.
+/// Part of one stream in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// The stream.
     pub stream: Stream,
     /// Number of its first operations that are there.
     pub ops: usize,
-    /// And a part of the next one.
+    /// Whether a part of the next one is there, too.
     pub partial: bool,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// What is wrong with a tree. Operations are named by position and text.
+/// Fault of a tree. Operations are named by position and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It is a state of the history, without operations that were durable.
@@ -66,13 +66,13 @@ pub enum Why {
 pub struct Violation {
     /// `ordered` or `sync`.
     pub contract: &'static str,
-    /// When the power failed.
+    /// Time of the power cut.
     pub cut: Cut,
-    /// What is wrong.
+    /// Fault of the tree.
     pub why: Why,
     /// The allowed state that differs least.
     pub nearest: Vec<Prefix>,
-    /// How the tree differs from it.
+    /// Difference of the tree from it.
     pub diff: Diff,
 }
 

@@ -25,7 +25,7 @@
 //! one stream.
 //!
 //! Allowed states are found while the history is recorded, and indexed by digest: a
-//! check is one hash lookup. Papers: 004 section 3 (streams), 000 section 3 (prefix).
+//! check is one hash lookup. See ccfs §3 (streams) and DFSCQ §3 (prefix).
 //! Neighbours: [`crate::tree`] and [`crate::snapshot`] below; the crash explorer above.
 
 mod effect;
@@ -48,16 +48,16 @@ use std::fmt;
 use std::sync::Arc;
 use steadfast_vfs::{Errno, FileSystem, Ino, Stream};
 
-/// The intermediate steps that a call may leave behind when it is cut: calls that do
-/// the same one after the other. One call: it is atomic.
+/// The intermediate steps that a call may leave when it is cut: calls that do the same
+/// one after the other. One call: it is atomic.
 pub type Split = fn(&Tree, &Call) -> Vec<Call>;
 
-/// What the contract leaves open.
+/// Choices that the contract leaves open.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// Which times are compared. Those of directories never are with several streams.
+    /// Times that are compared. Those of directories never are with several streams.
     pub observe: Observe,
-    /// Which calls are not atomic; [`split_at_blocks`] or [`atomic`] or your own.
+    /// Calls that are not atomic; [`split_at_blocks`] or [`atomic`] or your own.
     pub split: Split,
     /// A failed call builds on the operations that made it fail, so it is in no tree without them.
     /// If false, failed calls are treated like lookups: they bind nothing.
@@ -154,14 +154,14 @@ impl Cut {
 pub struct Recorded {
     /// The operations with their callers and times.
     pub step: Step,
-    /// What it reported; `None` if it was never answered.
+    /// Reported result; `None` if it was never answered.
     pub result: Option<OpResult>,
     stream: usize,
     /// Pieces of its stream up to and including this operation.
     pieces_end: u32,
 }
 
-/// Why an operation could not be recorded.
+/// Reason why an operation could not be recorded.
 #[derive(Clone, Debug)]
 pub enum RecordError {
     /// File system and model report different results.
@@ -170,9 +170,9 @@ pub enum RecordError {
         position: usize,
         /// The operation.
         step: Box<Step>,
-        /// What the model reports.
+        /// The model's result.
         expected: OpResult,
-        /// What was reported.
+        /// Reported result.
         found: OpResult,
     },
     /// There are more allowed states than [`Rules::states_max`]: sync more often, or
@@ -243,7 +243,7 @@ struct Floor {
     least: Vec<u32>,
 }
 
-/// What was done to a volume, and what a crash may therefore leave.
+/// History of a volume, and the states that a crash may therefore leave.
 #[derive(Clone, Debug)]
 pub struct History {
     rules: Rules,
@@ -265,7 +265,7 @@ fn raise(of: &mut Vec<u32>, index: usize, to: u32) {
     of[index] = of[index].max(to);
 }
 
-/// Whether `a` is at least `b` everywhere; what is absent is 0.
+/// Whether `a` is at least `b` everywhere; an absent entry is 0.
 fn covers(a: &[u32], b: &[u32]) -> bool {
     b.iter()
         .enumerate()
@@ -324,7 +324,7 @@ impl History {
         self.states.len()
     }
 
-    /// What the file system must report for the next operation.
+    /// Required result of the next operation.
     pub fn expected(&self, step: &Step) -> OpResult {
         self.current.clone().step(step)
     }
@@ -473,7 +473,7 @@ impl History {
         self.floors.push(Floor { position, least });
     }
 
-    /// What must be there when the first `acked` operations were answered.
+    /// Least state when the first `acked` operations were answered.
     fn least(&self, acked: usize) -> Vec<u32> {
         let n = self.floors.partition_point(|f| f.position < acked);
         n.checked_sub(1)
@@ -481,7 +481,7 @@ impl History {
             .unwrap_or_default()
     }
 
-    /// What may be there when the first `issued` operations were called.
+    /// Greatest state when the first `issued` operations were called.
     fn most(&self, issued: usize) -> Vec<u32> {
         let mut most = vec![0; self.streams.len()];
         let mut left = self.streams.len();
@@ -507,7 +507,7 @@ impl History {
         }
     }
 
-    /// Whether a crash at `cut` may leave what was observed. Returns the prefix of each
+    /// Whether a crash at `cut` may leave the observed state. Returns the prefix of each
     /// stream that was found (one of them, if several look the same).
     pub fn check(&self, found: &Snapshot, cut: Cut) -> Result<Vec<Prefix>, Box<Violation>> {
         self.check_digest(&found.digest(), cut)
@@ -557,8 +557,8 @@ impl History {
             .collect()
     }
 
-    /// Whether no operation of `stream` builds on what another stream did: with every choice of the others'
-    /// operations that is allowed without the stream, all of its own are allowed, too. Syncs are left out of account.
+    /// Whether no operation of `stream` builds on another stream's: with every choice of the others' operations that
+    /// is allowed without the stream, all of its own are allowed, too. Syncs are left out of account.
     #[must_use]
     pub fn stands_alone(&self, stream: Stream) -> bool {
         let Some(index) = self.streams.iter().position(|s| *s == stream) else {
@@ -578,8 +578,8 @@ impl History {
         having(0).is_subset(&having(all))
     }
 
-    /// The tree with the fewest operations that a crash at `cut` may leave: what syncs demand, and what that builds on. A
-    /// file system that keeps streams apart leaves it, if nothing is written that need not be.
+    /// The tree with the fewest operations that a crash at `cut` may leave: those that syncs demand, and their
+    /// prerequisites. A file system that keeps streams apart leaves it, if nothing is written that need not be.
     #[must_use]
     pub fn weakest(&self, cut: Cut) -> Option<Tree> {
         let least = self.least(cut.acked);
@@ -590,7 +590,7 @@ impl History {
         Some(self.states.replay(&self.initial, fewest).closed())
     }
 
-    /// How many operations of each stream are in a state, by pieces.
+    /// Number of operations of each stream in a state, by pieces.
     fn prefixes(&self, taken: &[u32]) -> Vec<Prefix> {
         let mut out = Vec::new();
         for (index, stream) in self.streams.iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::workload::{Shape, Workload};
 use std::collections::HashSet;
 use steadfast_vfs::Caller;
 
-/// What the implementation does wrong.
+/// Bug of the implementation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bug {
     None,
@@ -252,7 +252,7 @@ fn simulate(bug: Bug, seeds: std::ops::Range<u64>) -> usize {
                         _ => {}
                     }
                 }
-                // A failure builds on whatever made it fail: here, on everything.
+                // A failure builds on its causes: here, on everything.
                 (Ok(_), Err(_)) if strict => sim.commit(|_| true),
                 _ => {}
             }

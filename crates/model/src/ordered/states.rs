@@ -26,7 +26,7 @@ pub(super) struct Piece {
     pub(super) at: Time,
     /// Number of the inode that it may make.
     pub(super) ino: Ino,
-    /// What it reported, and what it did, in the history.
+    /// Its reported result and its effect in the history.
     pub(super) outcome: OpResult,
     pub(super) effect: u128,
     pub(super) touched: Vec<Ino>,
@@ -41,7 +41,7 @@ enum Event {
 
 #[derive(Clone, Debug)]
 struct State {
-    /// Pieces of each stream that are in; what is absent is 0.
+    /// Number of pieces of each stream; an absent entry is 0.
     taken: Box<[u32]>,
     digest: Digest,
 }
@@ -56,14 +56,14 @@ pub(super) struct States {
     alive: Vec<(u32, Tree)>,
 }
 
-/// Puts a piece on a tree. Returns whether it did what it did in the history.
+/// Puts a piece on a tree. Returns whether its effect is that in the history.
 pub(super) fn put(tree: &mut Tree, piece: &Piece) -> bool {
     tree.set_next_ino(piece.ino);
     let before = tree.clone();
     let outcome = tree.call(&piece.call, &piece.caller, piece.at);
     let same = outcome == piece.outcome && effect(&before, tree).digest == piece.effect;
     if piece.outcome.is_err() {
-        // What failed left nothing behind, whatever it would do here.
+        // A failed call has changed nothing, even if it would change something here.
         *tree = before;
     }
     same

@@ -89,7 +89,7 @@ fn one_stream_may_lose_any_tail_and_nothing_else() {
 }
 
 #[test]
-fn what_was_fsynced_before_the_cut_is_there_and_what_was_not_called_is_not() {
+fn operations_fsynced_before_the_cut_are_there_and_later_ones_are_not() {
     let lines = [
         "0 mkdir /a 755",
         "0 mkdir /b 755",
@@ -203,7 +203,7 @@ fn streams_are_independent_until_they_touch_the_same_object() {
 }
 
 #[test]
-fn corner_57_an_operation_is_never_there_without_what_it_builds_on() {
+fn corner_57_an_operation_is_never_there_without_its_prerequisites() {
     let cases: &[(&[&str], &[&str])] = &[
         // Attributes of a file that another stream wrote.
         (
@@ -276,7 +276,7 @@ fn a_create_in_a_directory_that_another_stream_renamed_does_not_need_the_rename(
 }
 
 #[test]
-fn corner_59_fsync_by_another_stream_covers_the_file_and_what_it_builds_on() {
+fn corner_59_fsync_by_another_stream_covers_the_file_and_its_prerequisites() {
     let lines = [
         "0 mkdir /d 755",
         "0 mknod /d/f file 644 0",
@@ -518,7 +518,7 @@ fn any_single_change_to_an_allowed_tree_is_noticed() {
 }
 
 #[test]
-fn a_stream_stands_alone_unless_it_builds_on_any_part_of_another() {
+fn a_stream_is_independent_unless_it_builds_on_a_part_of_another() {
     let alone = |lines: &[&str]| history(&["mkdir /d 755"], lines).stands_alone(Stream(2));
     assert!(alone(&[
         "1 mknod /d/a file 644 0",
@@ -526,7 +526,7 @@ fn a_stream_stands_alone_unless_it_builds_on_any_part_of_another() {
     ]));
     assert!(alone(&["1 mknod /d/a file 644 0"]), "it did nothing");
     assert!(!alone(&["1 mkdir /d/a 755", "2 mknod /d/a/b file 644 0"]));
-    // Without the removal, but with what it removed, the name would be taken.
+    // Without the removal, but with the removed inode, the name would be taken.
     let lines = ["mknod /d/a file 644 0", "unlink /d/a"].map(|op| format!("1 {op}"));
     assert!(!alone(&[&lines[0], &lines[1], "2 mknod /d/a file 644 0"]));
 }

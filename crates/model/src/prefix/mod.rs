@@ -1,4 +1,4 @@
-//! The contract `metadata-prefix`: which trees a crash may leave.
+//! The contract `metadata-prefix`: the trees that a crash may leave.
 //!
 //! The state is a *tree sequence* (module `sequence`; DFSCQ §5.3 to §5.5): the
 //! tree on the disk, and one more for each change of metadata that is not durable. Data
@@ -14,7 +14,7 @@
 //!   made, or its size changed, or it was truncated, punched or preallocated since the first tree,
 //!   metadata is committed first up to there: older trees go, in which x is not *block stable*
 //!   (section 6.1), and an append is covered;
-//! - `fsync(x)`, and `fdatasync` of what is no regular file, also leave the last tree only
+//! - `fsync(x)`, and `fdatasync` of an inode that is no regular file, also leave the last tree only
 //!   (figure 4), whatever x is; `sync` does so for all files;
 //! - every other call that changes the tree adds a tree (figure 3).
 //!
@@ -38,26 +38,26 @@ use crate::tree::Tree;
 use std::fmt;
 use steadfast_vfs::FileSystem;
 
-/// What was done to a volume, and what a crash may therefore leave.
+/// History of a volume, and the states that a crash may therefore leave.
 #[derive(Clone, Debug)]
 pub struct PrefixHistory {
     ops: Vec<(Step, Option<OpResult>)>,
     /// The sequence before each operation, and the present one.
     sequences: Vec<TreeSequence>,
-    /// Which operations only shrink the sequence.
+    /// Whether each operation only shrinks the sequence.
     shrinks: Vec<bool>,
 }
 
 /// A tree that a crash must not leave.
 #[derive(Clone, Debug)]
 pub struct PrefixViolation {
-    /// When the power failed.
+    /// Time of the power cut.
     pub cut: Cut,
-    /// How many trees a crash could have left, values of sectors aside.
+    /// Number of trees that a crash could have left, values of sectors aside.
     pub trees: usize,
     /// The one that differs least, counted from the oldest.
     pub nearest: usize,
-    /// How what was found differs from it with the newest value in each sector.
+    /// Difference from it, with the newest value in each sector.
     pub diff: Diff,
     /// Files whose names and sizes are as they should be, with a value that no sector had.
     pub strange: Vec<String>,
@@ -119,7 +119,7 @@ impl PrefixHistory {
         &self.sequences[self.ops.len()]
     }
 
-    /// What the file system must report for the next operation.
+    /// Required result of the next operation.
     pub fn expected(&self, step: &Step) -> OpResult {
         self.current().clone().step(step)
     }
@@ -187,8 +187,9 @@ impl PrefixHistory {
             .get(if shrinks { cut.acked } else { cut.issued })
     }
 
-    /// Whether a crash at `cut` may leave what was observed. Returns which tree was found,
-    /// counted from the oldest (the newest, if several look the same).
+    /// Whether a crash at `cut` may leave the observed state. Returns the number of the
+    /// tree that was found, counted from the oldest (the newest, if several look the
+    /// same).
     ///
     /// # Errors
     /// It may not.

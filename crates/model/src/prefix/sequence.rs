@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use steadfast_vfs::{AllocateMode, Caller, FileKind, Ino, Time};
 
-/// What a crash writes whole or not at all.
+/// Bytes that a crash writes whole or not at all.
 pub const SECTOR_BYTES: u64 = 512;
 const SECTOR: usize = SECTOR_BYTES as usize;
 
@@ -32,7 +32,7 @@ struct Member {
 #[derive(Clone, Debug)]
 pub struct TreeSequence {
     trees: Vec<Arc<Member>>,
-    /// How many trees have left the sequence: the number of the first.
+    /// Number of trees that have left the sequence; also the number of the first.
     gone: u64,
     /// Number of the tree in which a file was made, or last changed in size or allocation.
     shaped: BTreeMap<Ino, u64>,
@@ -95,7 +95,7 @@ impl Member {
         }
     }
 
-    /// Changes bytes of all older values: of what is appended, cut off or punched, a crash
+    /// Changes bytes of all older values: for appended, cut off or punched bytes, a crash
     /// leaves no other value in this tree.
     fn change_older(&mut self, ino: Ino, bytes: &Range<u64>, new: impl Fn(u64) -> u8) {
         let Some(older) = self.older.get_mut(&ino) else {
@@ -159,7 +159,7 @@ impl TreeSequence {
         }
     }
 
-    /// How many trees there are.
+    /// Number of trees.
     #[must_use]
     pub fn len(&self) -> usize {
         self.trees.len()
@@ -201,7 +201,7 @@ impl TreeSequence {
         }
     }
 
-    /// What each tree looks like, with the newest value in each sector; oldest first.
+    /// Snapshot of each tree, with the newest value in each sector; oldest first.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
         self.trees.iter().map(|member| member.snapshot())
     }

@@ -28,7 +28,7 @@ fn history(setup: &[&str], lines: &[&str]) -> PrefixHistory {
     h
 }
 
-/// What is there after other operations.
+/// Content after other operations.
 fn after(lines: &[&str]) -> Snapshot {
     tree(lines).snapshot()
 }
@@ -120,7 +120,7 @@ fn figure_5_a_write_in_place_is_in_every_tree_that_has_the_file_under_whatever_n
 }
 
 #[test]
-fn figure_6_what_lies_past_the_end_of_an_older_tree_is_not_written_there() {
+fn figure_6_bytes_past_the_end_of_an_older_tree_are_not_written_there() {
     let h = history(&F, &["setattr /f size=4096", "write /f 512 #2*2000"]);
     let cut = Cut::after(2);
     accepted(&h, cut, &f(&["write /f 512 #2*512"]));
@@ -247,7 +247,7 @@ fn a_file_that_was_truncated_or_punched_is_not_block_stable_and_fdatasync_commit
 }
 
 #[test]
-fn corner_26_what_was_cut_off_does_not_come_back_in_any_sector() {
+fn corner_26_bytes_cut_off_do_not_come_back_in_any_sector() {
     let h = history(
         &F,
         &[
@@ -279,7 +279,7 @@ fn corner_26_what_was_cut_off_does_not_come_back_in_any_sector() {
 }
 
 #[test]
-fn the_sync_contract_allows_what_was_answered_and_the_call_under_way() {
+fn the_sync_contract_allows_answered_calls_and_the_call_under_way() {
     let rules = crate::Rules {
         sync: true,
         failures_bind: false,
@@ -318,7 +318,7 @@ fn chooser(mut seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 #[test]
-fn whatever_a_crash_picks_is_accepted_then_and_what_was_durable_is_in_it() {
+fn every_pick_of_a_crash_is_accepted_and_has_everything_durable() {
     let mut lost = 0;
     for seed in 0..60 {
         let shape = Shape {

@@ -14,17 +14,17 @@ type Page = [u8; PAGE_BYTES as usize];
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Version {
     bytes: Arc<Page>,
-    /// Where the file ends at least if this has arrived. 0: it is not known to have arrived since a call about the size,
-    /// or since the file was last closed or synced.
+    /// Least end of the file if this has arrived. 0: it is not known to have arrived since a call about the size, or
+    /// since the file was last closed or synced.
     end: u64,
 }
 
 /// See the module's header. A file of which nothing is kept has none of this.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept {
-    /// Where the file ends whatever has arrived; unknown before the first write.
+    /// End of the file, whatever has arrived; unknown before the first write.
     size: Option<u64>,
-    /// Of each page that was written, what it may hold, the newest last. The first is that from before.
+    /// Possible contents of each page that was written, the newest last. The first is that from before.
     pages: BTreeMap<u64, Vec<Version>>,
 }
 

@@ -4,7 +4,7 @@
 //! A write to a file is *kept* (by the kernel, in its page cache) and may become durable later than its place until the
 //! file is closed or synced; at that call, all of it is in the order. Exactly:
 //!
-//! - a write changes the tree that programs see, and adds to what is kept of the file, page by page (module `kept`);
+//! - a write changes the tree that programs see, and adds to the kept pages of the file (module `kept`);
 //! - each page of a file that is kept may be in the tree with any content that it had since the file was last closed or synced,
 //!   that from before included, whatever other pages have; the file reaches to the farthest byte of
 //!   what is there, or to where a call about its size has put its end;
@@ -13,7 +13,7 @@
 //! - all other calls are in the order at their place, atomic.
 //!
 //! So a rename over a file after a close is as safe as under `ordered`, and no file shows bytes that were not
-//! written to it: what has not arrived is what was there, or zeros.
+//! written to it: a page that has not arrived has its old content, or zeros.
 //!
 //! An answered `fsync` of anything makes durable everything in the order up to it. A refused call binds nothing. Times are
 //! not compared. Neighbours: [`crate::ordered`], [`crate::prefix`], [`crate::tree`], [`crate::snapshot`].
@@ -32,13 +32,13 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use steadfast_vfs::{AllocateMode, Ino};
 
-/// What was done to a volume, and what a crash may therefore leave.
+/// History of a volume, and the states that a crash may therefore leave.
 #[derive(Clone, Debug)]
 pub struct RelaxedHistory {
     ops: Vec<(Step, Option<OpResult>)>,
     /// The state before each operation, and the present one.
     states: Vec<State>,
-    /// After each operation, the first state that a crash may still leave.
+    /// First state that a crash may still leave, after each operation.
     least: Vec<usize>,
 }
 
@@ -53,15 +53,15 @@ struct State {
 /// A tree that a crash must not leave.
 #[derive(Clone, Debug)]
 pub struct RelaxedViolation {
-    /// When the power failed.
+    /// Time of the power cut.
     pub cut: Cut,
     /// The least and the greatest length of a prefix that may be there.
     pub prefixes: (usize, usize),
     /// The prefix whose tree differs least, everything kept in it arrived.
     pub nearest: usize,
-    /// How what was found differs from it.
+    /// Difference from it.
     pub diff: Diff,
-    /// What no prefix explains, of files that are kept in the nearest.
+    /// Files kept in the nearest tree with content that no prefix explains.
     pub strange: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ impl State {
         }
     }
 
-    /// What is kept of the file that a path of the snapshot names.
+    /// Pages kept of the file that a path of the snapshot names.
     fn kept_of(&self, path: &[u8]) -> Option<&Kept> {
         let ino = self.tree.ino_at(path)?;
         self.kept.get(&ino).map(|kept| &**kept)
@@ -227,7 +227,7 @@ impl RelaxedHistory {
         &self.states[self.ops.len()]
     }
 
-    /// What the file system must report for the next operation.
+    /// Required result of the next operation.
     pub fn expected(&self, step: &Step) -> OpResult {
         self.current().clone().step(step)
     }
@@ -282,8 +282,8 @@ impl RelaxedHistory {
         }
     }
 
-    /// Whether a crash at `cut` may leave what was observed. Returns how many operations are there
-    /// (the most, if several prefixes look the same).
+    /// Whether a crash at `cut` may leave the observed state. Returns the number of operations
+    /// that are there (the most, if several prefixes look the same).
     ///
     /// # Errors
     /// It may not.

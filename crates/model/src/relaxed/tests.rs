@@ -28,7 +28,7 @@ fn history(setup: &[&str], lines: &[&str]) -> RelaxedHistory {
     h
 }
 
-/// Whether a crash after everything was answered may leave what these lines make.
+/// Whether a crash after everything was answered may leave the tree of these lines.
 fn allows(h: &RelaxedHistory, lines: &[&str]) -> bool {
     let found = Snapshot::of_tree(&tree(lines));
     h.check(&found, Cut::after(h.len())).is_ok()
@@ -37,7 +37,7 @@ fn allows(h: &RelaxedHistory, lines: &[&str]) -> bool {
 const EMPTY: &str = "mknod /f file 644 0";
 
 #[test]
-fn pages_arrive_in_any_order_and_what_is_missing_is_zeros_or_not_there() {
+fn pages_arrive_in_any_order_and_missing_ones_are_zeros_or_absent() {
     let h = history(&[EMPTY], &["write /f 0 #1*8192"]);
     assert!(allows(&h, &[EMPTY]), "nothing has arrived");
     assert!(allows(&h, &[EMPTY, "write /f 0 #1*8192"]), "all has");
@@ -163,7 +163,7 @@ fn metadata_is_a_prefix() {
 }
 
 #[test]
-fn a_violation_says_what_is_strange() {
+fn a_violation_names_the_strange_files() {
     let h = history(&[EMPTY], &["write /f 0 #1*9000"]);
     let found = Snapshot::of_tree(&tree(&[EMPTY, "write /f 0 #2*9000"]));
     let said = h.check(&found, Cut::after(1)).unwrap_err().to_string();

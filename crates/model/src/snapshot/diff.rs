@@ -1,4 +1,4 @@
-//! How two snapshots differ, in words.
+//! Difference of two snapshots, in words.
 
 use super::{Entry, Observe, Snapshot};
 use std::fmt;
@@ -30,7 +30,7 @@ impl fmt::Display for Diff {
 }
 
 impl Snapshot {
-    /// How `found` differs from `self`, which was expected.
+    /// Difference of `found` from `self`, which was expected.
     #[must_use]
     pub fn diff(&self, found: &Snapshot, observe: Observe) -> Diff {
         let mut diff = Diff::default();

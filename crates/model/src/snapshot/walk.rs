@@ -19,7 +19,7 @@ const SPARSE_BYTES_MIN: u64 = 1 << 20;
 pub struct WalkError {
     /// Where.
     pub path: Vec<u8>,
-    /// What is wrong.
+    /// Fault of the entry.
     pub what: String,
     /// The error that a call reported, if it was one.
     pub errno: Option<Errno>,
@@ -182,7 +182,7 @@ impl Walker<'_> {
 }
 
 impl Snapshot {
-    /// What the superuser can observe of a file system.
+    /// Everything that the superuser can observe of a file system.
     ///
     /// Fails if a call fails, or if the file system contradicts itself: an entry that
     /// is listed but not found, two entries of one name, a directory in two places,

@@ -1,4 +1,4 @@
-//! POSIX ACLs: what rights they give, how mode and list follow each other, what is inherited.
+//! POSIX ACLs: rights, relation of mode and list, inheritance.
 //!
 //! A list is an extended attribute in the form of [`steadfast_vfs::acl`]. An access ACL that says no more than
 //! the mode is not kept.
@@ -21,7 +21,7 @@ fn perm(acl: &Acl, who: Who) -> u16 {
     acl.perm(who).unwrap_or(0).into()
 }
 
-/// Which entry the group bits of the mode are.
+/// Entry that the group bits of the mode show.
 fn middle(acl: &Acl) -> Who {
     if acl.perm(Who::Mask).is_some() {
         Who::Mask

@@ -1,8 +1,9 @@
-//! The in-memory POSIX tree: what every operation of [`steadfast_vfs::FileSystem`]
-//! means, with the errors and the precedence of errors that Linux and ext4 have.
+//! The in-memory POSIX tree: the meaning of every operation of
+//! [`steadfast_vfs::FileSystem`], with the errors and the precedence of errors that Linux
+//! and ext4 have.
 //!
-//! A [`Tree`] is a value. Cloning costs a few pointers; versions share what did not
-//! change, so a contract can keep one tree per operation. Time is an argument.
+//! A [`Tree`] is a value. Cloning costs a few pointers; versions share unchanged parts,
+//! so a contract can keep one tree per operation. Time is an argument.
 //!
 //! Invariants (checked by [`Tree::check`]): every entry names a live inode; link
 //! counts equal the names (directories: 2 plus subdirectories); an inode without
@@ -12,7 +13,7 @@
 //! Choices where Linux leaves room, made once here:
 //! - Access modes are checked by namespace calls, `setattr` and xattr calls, unless
 //!   [`Caller::checked`]; `read`, `write`, `append`, `fallocate` and `readdir` act on
-//!   what was opened and do not check again.
+//!   the open inode and do not check again.
 //! - Any `setattr` with a size sets mtime and ctime; reading never changes atime.
 //! - Inode numbers are never reused.
 //!
@@ -42,7 +43,7 @@ pub type TreeResult<T> = Result<T, Errno>;
 /// Names and values of extended attributes.
 pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a file system may hold.
+/// Limits of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest file, in bytes: beyond it EFBIG.
@@ -186,7 +187,7 @@ pub struct Listed {
     pub name: Vec<u8>,
     /// Inode it names.
     pub ino: Ino,
-    /// What that inode is.
+    /// Kind of that inode.
     pub kind: FileKind,
     /// Its place; listing goes on after it.
     pub cookie: Cookie,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use steadfast_vfs::{Caller, Errno, FileKind, Ino, NewNode, SYMLINK_MAX, Time};
 
 impl Tree {
-    /// What `name` in `parent` is, or that it is free. Not for `.` and `..`.
+    /// Inode that `name` in `parent` names, or that the name is free. Not for `.` and `..`.
     pub(super) fn find(
         &self,
         caller: &Caller,

@@ -1,8 +1,8 @@
 //! Permissions: access modes, sticky directories, set-id bits.
 //!
 //! User 0 has the capabilities that Linux gives the superuser. A [`Caller`] that is
-//! `checked` passes every access check, but what follows from its identity (bits that
-//! are cleared, the group of a new file) is decided here all the same.
+//! `checked` passes every access check, but the effects of its identity (bits that are
+//! cleared, the group of a new file) are decided here all the same.
 
 use super::{Node, TreeResult};
 use steadfast_vfs::{Caller, Errno, FileKind};

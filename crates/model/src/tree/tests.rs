@@ -171,7 +171,7 @@ fn unlink_refuses_directories_and_rmdir_refuses_the_rest() {
 }
 
 #[test]
-fn corner_28_rename_over_something_depends_on_what_both_are() {
+fn corner_28_rename_over_an_inode_depends_on_both_kinds() {
     let setup = [
         "mkdir /d 755",
         "mkdir /e 755",
@@ -514,7 +514,7 @@ fn a_guard_that_does_not_hold_stops_the_whole_change() {
 }
 
 #[test]
-fn times_follow_what_changed() {
+fn times_follow_the_changes() {
     let mut f = Fixture::with(&["mkdir /d 755", "mknod /d/f file 644 0"]);
     let times = |f: &Fixture, p: &str| (f.attr(p).mtime.secs, f.attr(p).ctime.secs);
     assert_eq!(times(&f, "/d"), (2, 2));

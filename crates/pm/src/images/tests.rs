@@ -388,7 +388,7 @@ fn images_are_formed_again_after_a_mark() {
 }
 
 #[test]
-fn a_fence_orders_only_what_its_own_thread_wrote_back() {
+fn a_fence_orders_only_write_backs_of_its_own_thread() {
     let mut trace = Trace::new(vec![0; 8]);
     trace.push(Event::Store { at: 0, word: 1 }, 1);
     trace.push(Event::WriteBack { line: 0 }, 1);
@@ -406,7 +406,7 @@ fn a_fence_orders_only_what_its_own_thread_wrote_back() {
 }
 
 #[test]
-fn an_image_becomes_a_region_and_says_what_is_lost() {
+fn an_image_becomes_a_region_and_names_the_lost_stores() {
     let trace = wide(1);
     let outcome = trace.explore(
         &all(Model::Line),

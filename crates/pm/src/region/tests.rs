@@ -69,7 +69,7 @@ proptest! {
     })]
 
     #[test]
-    fn a_region_holds_what_was_stored_recorded_or_not(
+    fn a_region_holds_the_stores_recorded_or_not(
         steps in proptest::collection::vec(step(), 0..40),
         at in 0..BYTES, len in 0..300_usize,
     ) {
@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn the_thread_counts_what_it_does() {
+fn the_thread_counts_its_work() {
     let region = Region::anonymous(4096);
     let before = thread_counts();
     region.store(8, 1);
@@ -138,7 +138,7 @@ fn events_are_recorded_in_order() {
 }
 
 #[test]
-fn what_is_read_of_a_recorded_region_is_known() {
+fn reads_of_a_recorded_region_are_known() {
     let region = Region::recorded(vec![0; 256]);
     let read = || -> Vec<u64> {
         let recorder = region.recorder();
@@ -162,7 +162,7 @@ fn what_is_read_of_a_recorded_region_is_known() {
 }
 
 #[test]
-fn a_restarted_recorder_starts_from_what_is_there() {
+fn a_restarted_recorder_starts_from_the_current_content() {
     let region = Region::recorded(vec![0; 64]);
     region.store(0, 3);
     region.restart_recorder();
@@ -241,7 +241,7 @@ fn the_order_of_events_is_the_order_of_stores() {
 }
 
 #[test]
-fn racing_threads_see_whole_words_and_what_was_fenced_before_a_store() {
+fn racing_threads_see_whole_words_and_everything_fenced_before_a_store() {
     const DATA: usize = 4096;
     const FLAG: u64 = DATA as u64;
     let region = Region::anonymous(FLAG + 64);

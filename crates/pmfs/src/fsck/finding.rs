@@ -1,6 +1,6 @@
-//! Findings of a check: one [`Problem`] per kind, each with its severity, its meaning and its repair.
-//! A [`Finding`] says where it is. A mount for writing does what is due for notes, passes over what is minor, and refuses
-//! damage; a read-only mount leaves damaged objects out.
+//! Findings of a check: one [`Problem`] per kind, each with its severity, its meaning and its repair. A [`Finding`] has
+//! its place. A mount for writing finishes the work of notes, passes over minor findings, and refuses damage; a read-only
+//! mount leaves damaged objects out.
 
 use crate::layout::{InodeRef, Page, Place};
 use std::collections::BTreeMap;
@@ -19,25 +19,25 @@ macro_rules! problems {
             /// Every kind, in order.
             pub const ALL: &'static [Problem] = &[$(Problem::$name,)*];
 
-            /// How bad it is.
+            /// Severity of the problem.
             #[must_use]
             pub fn severity(self) -> Severity {
                 match self { $(Problem::$name => Severity::$severity,)* }
             }
 
-            /// What is so, in a few words.
+            /// Description of the problem, in a few words.
             #[must_use]
             pub fn what(self) -> &'static str {
                 match self { $(Problem::$name => $what,)* }
             }
 
-            /// What follows from it, in a few words.
+            /// Consequence of the problem, in a few words.
             #[must_use]
             pub fn consequence(self) -> &'static str {
                 match self { $(Problem::$name => $consequence,)* }
             }
 
-            /// What a repair does about it; completes "a repair …".
+            /// Effect of a repair; completes "a repair …".
             #[must_use]
             pub fn repair(self) -> &'static str {
                 match self { $(Problem::$name => $repair,)* }
@@ -89,12 +89,12 @@ problems! {
         "the name leads nowhere", "removes the name";
     NameOfRoot, Damage, "a name is of the root directory",
         "the tree would contain itself", "removes the name";
-    NameMalformed, Damage, "a slot holds a name that cannot be",
+    NameMalformed, Damage, "a slot holds an invalid name",
         "the inode cannot be found by this name", "gives it a new name, 'fsck-' and the number of the slot";
-    NameTwice, Damage, "a name is twice in one directory",
+    NameTwice, Damage, "a directory has a name twice",
         "only the first is found", "gives the second a new name, or removes it if both are of one inode";
     DirectoryTwice, Damage, "a directory has a second name, or contains itself",
-        "the tree is none", "removes the name that was met later";
+        "the names form no tree", "removes the later name";
     DirectoryPageTwice, Damage, "two pages of a directory have one offset",
         "only the names of the first are found", "moves the second to an offset that is free";
     DirectoryPageOffset, Damage, "a directory page has an impossible offset",
@@ -104,15 +104,15 @@ problems! {
     PageState, Damage, "a page is in an impossible state",
         "it is unknown whether the page was written", "takes a directory page as written and others as unwritten: they read as zeros";
     PageKind, Damage, "a page's descriptor has an unknown kind",
-        "it is unknown what the page holds", "takes the kind from the inode";
-    PageMisplaced, Damage, "a page holds what its inode cannot have",
+        "the kind of its content is unknown", "takes the kind from the inode";
+    PageMisplaced, Damage, "a page holds content that its inode cannot have",
         "the page cannot be reached", "frees the page";
     PageTwice, Damage, "two pages of a file have one offset",
         "it is unknown which counts", "keeps the one with the smaller address";
     InodeKind, Damage, "an inode's kind is unknown, or does not fit its pages",
-        "it is unknown what it is", "takes the kind that its pages show, or makes it a regular file";
+        "its kind is unknown", "takes the kind that its pages show, or makes it a regular file";
     InodeSize, Damage, "an inode has an impossible size",
-        "its end is unknown", "cuts it to what is possible";
+        "its end is unknown", "cuts it to a possible size";
     InodeAttributes, Damage, "an inode's extended attributes are at an impossible place",
         "they cannot be read", "takes those in pages if there are any, else drops them";
     SymlinkTarget, Damage, "a symlink's target is lost",
@@ -125,7 +125,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where something was found.
+/// Place of a finding.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Location {
     /// The inode concerned.
@@ -190,7 +190,7 @@ impl fmt::Display for Location {
 /// One thing that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Kind of problem.
     pub problem: Problem,
     /// Where.
     pub location: Location,
@@ -199,7 +199,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// How bad it is.
+    /// Severity of the finding.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.problem.severity()
@@ -237,9 +237,9 @@ pub(crate) type Fix = (u64, u64);
 pub(crate) struct Log {
     pub(crate) findings: Vec<Finding>,
     pub(crate) counts: BTreeMap<Problem, u64>,
-    /// What a mount stores: for notes.
+    /// Stores of a mount: for notes.
     pub(crate) recovery: Vec<Fix>,
-    /// What a repair stores besides.
+    /// Further stores of a repair.
     pub(crate) repairs: Vec<Fix>,
 }
 
@@ -278,7 +278,7 @@ impl Log {
         self.repairs.append(&mut other.repairs);
     }
 
-    /// How many findings of this severity there are.
+    /// Number of findings of this severity.
     pub(crate) fn count(&self, severity: Severity) -> u64 {
         let all = self.counts.iter();
         all.filter(|(problem, _)| problem.severity() == severity)
@@ -294,7 +294,7 @@ impl Log {
     }
 }
 
-/// As `inode 7 generation 3`.
+/// An inode as `inode 7 generation 3`.
 pub(crate) struct Named(pub(crate) InodeRef);
 
 impl fmt::Display for Named {

@@ -58,7 +58,7 @@ fn one_name_each(
             if wanted.contains(&listed.inode.number) {
                 let name = (node.inode.number, listed.place);
                 let first = names.entry(listed.inode.number).or_insert(name);
-                // The same one whatever the order of the table.
+                // The same one for any order of the table.
                 *first = (*first).min(name);
             }
         }

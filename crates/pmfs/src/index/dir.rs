@@ -64,7 +64,7 @@ pub struct Listed {
     pub place: Place,
     /// The inode that it names.
     pub inode: InodeRef,
-    /// Where a listing goes on after it.
+    /// Position at which a listing goes on after it.
     pub next: Cookie,
 }
 
@@ -79,7 +79,7 @@ impl Listed {
 /// The names of a directory.
 pub struct DirIndex {
     names: HashTable<Entry>,
-    /// By offset.
+    /// Pages by offset.
     pages: Vec<(u64, Page)>,
     /// The meaning of slots whose words are not right: nothing, or another inode.
     corrections: BTreeMap<Place, Option<InodeRef>>,
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_correction_stands_for_what_the_slot_says() {
+    fn a_correction_replaces_the_slots_word() {
         let (region, mut index, model) = filled();
         let mut names = model.into_iter();
         let ((gone, place), (other, second)) = (names.next().unwrap(), names.next().unwrap());

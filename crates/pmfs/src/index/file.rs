@@ -1,4 +1,4 @@
-//! Where the pages of a file are: extents by offset.
+//! Places of a file's pages: extents by offset.
 //!
 //! Promise: extents do not overlap, and neighbours that continue each other (offset, page and state) are one extent. Finding,
 //! inserting and removing cost O(log n) for each extent that is touched. A file of one extent needs no allocation; others need
@@ -174,7 +174,7 @@ impl FileIndex {
         }
     }
 
-    /// The page at `offset`, with what follows it in its extent; `None` in a hole.
+    /// The page at `offset`, with the rest of its extent; `None` in a hole.
     #[must_use]
     pub fn find(&self, offset: u64) -> Option<Extent> {
         self.at_or_before(offset)?.clipped(offset, u64::MAX)
@@ -381,7 +381,7 @@ mod tests {
         );
     }
 
-    /// What is tried: on the index and on an array of pages.
+    /// Operation that is tried: on the index and on an array of pages.
     #[derive(Clone, Debug)]
     enum Step {
         Replace(u64, u64, u64, PageState),

@@ -1,7 +1,7 @@
 //! Names on the medium: reading, comparing and validating those of directory slots.
 //!
-//! Promise: whatever a slot holds, no byte outside its page is read, and a name that is handed out is one that a directory may
-//! have: 1 to 255 bytes, no NUL, no slash, neither `.` nor `..`.
+//! Promise: for any content of a slot, no byte outside its page is read, and a name that is handed out is one that a directory
+//! may have: 1 to 255 bytes, no NUL, no slash, neither `.` nor `..`.
 
 use crate::layout::{NAME_CONT, NAME_HEAD, Place, SLOT_BYTES, SLOTS_PER_PAGE, Tag, slot, slots_of};
 use crate::words::Words;
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Name {
     }
 }
 
-/// What is wrong with the name of a slot.
+/// Fault of a slot's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadName {
     /// Its length is 0.
@@ -105,7 +105,7 @@ pub fn matches(m: &impl Words, place: Place, name: &[u8]) -> bool {
             .all(|(piece, at)| holds(m, at, piece))
 }
 
-/// Where the pieces of a name past its first one begin.
+/// Start of each piece of a name past its first one.
 fn continuations(place: Place) -> impl Iterator<Item = u64> {
     (1..SLOTS_PER_PAGE - place.index()).map(move |k| place.at() + k * SLOT_BYTES + slot::CONT)
 }

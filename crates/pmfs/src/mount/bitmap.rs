@@ -67,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn clear_ranges_are_what_was_not_set(
+        fn clear_ranges_are_the_unset_bits(
             set in prop::collection::vec((0..300u64, 0..70u64), 0..8), from in 0..200u64, len in 0..200u64
         ) {
             let bitmap = Bitmap::new(400);

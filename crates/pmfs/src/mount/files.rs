@@ -15,7 +15,7 @@ use crate::xattr::PAGES_MAX;
 use std::ops::Range;
 use steadfast_vfs::{FileKind, SYMLINK_MAX};
 
-/// What was found in a range of inodes.
+/// Content of a range of inodes.
 pub(crate) struct Inodes {
     pub(crate) free: Vec<Range<u32>>,
     pub(crate) log: Log,

@@ -1,5 +1,5 @@
-//! Single objects as the medium has them, read with care: whatever the words say, no address is computed from a number that
-//! the geometry does not have.
+//! Single objects as the medium has them, read with care: for any words, no address is computed from a number that the
+//! geometry does not have.
 
 use crate::layout::{
     Commit, Geometry, InodeRef, Life, PAGE_BYTES, Page, PageState, Place, ROOT, birth_parts, desc,
@@ -40,7 +40,7 @@ impl Reference {
     }
 }
 
-/// What the state of a page depends on, of its owner.
+/// Fields of a page's owner that the state of the page depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub(crate) inode: InodeRef,
@@ -76,7 +76,7 @@ impl<'a, M: Words> Look<'a, M> {
         birth_parts(self.m.load(self.geometry.inode_at(number) + inode::BIRTH))
     }
 
-    /// What a word refers to.
+    /// The object that a word refers to.
     pub(crate) fn reference(&self, word: u64) -> Reference {
         let Some(inode) = InodeRef::from_word(word) else {
             return Reference::Nothing;
@@ -108,7 +108,7 @@ impl<'a, M: Words> Look<'a, M> {
             .unwrap_or(FileKind::Regular)
     }
 
-    /// What a live inode says about itself.
+    /// State of a live inode, by its own words.
     pub(crate) fn owner(&self, inode: InodeRef) -> Owner {
         let at = self.geometry.inode_at(inode.number);
         let word = self.m.load(at + inode::COMMIT);
@@ -137,12 +137,12 @@ impl<'a, M: Words> Look<'a, M> {
         self.m.load(self.geometry.desc_at(page) + word)
     }
 
-    /// Where a page's life word is.
+    /// Address of a page's life word.
     pub(crate) fn life_at(&self, page: Page) -> u64 {
         self.geometry.desc_at(page) + desc::LIFE
     }
 
-    /// Where a page's offset word is.
+    /// Address of a page's offset word.
     pub(crate) fn offset_at(&self, page: Page) -> u64 {
         self.geometry.desc_at(page) + desc::OFFSET
     }

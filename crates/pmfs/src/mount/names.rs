@@ -1,7 +1,7 @@
 //! Third pass: each directory alone. Its names, and the use of its slots.
 //!
-//! Every directory that is alive by its generation is listed, also one that turns out to be unreachable; what was found in such
-//! a one is dropped.
+//! Every directory that is alive by its generation is listed, also one that turns out to be unreachable; its findings are then
+//! dropped.
 
 use super::look::{Look, Reference};
 use super::pages::DirPage;
@@ -36,11 +36,11 @@ pub(crate) fn directories(pages: &[DirPage]) -> Vec<Directory> {
     all
 }
 
-/// What a directory holds.
+/// Content of a directory.
 pub(crate) struct Listing {
     pub(crate) number: u32,
     pub(crate) names: DirIndex,
-    /// Of each page, the slots that are used.
+    /// Used slots of each page.
     pub(crate) used: Vec<u64>,
     /// The inode of each name.
     pub(crate) targets: Vec<u32>,
@@ -49,7 +49,7 @@ pub(crate) struct Listing {
     pub(crate) log: Log,
 }
 
-/// What to look with, for a directory.
+/// State of a directory's listing.
 struct Lister<'l, 'a, M> {
     look: &'l Look<'a, M>,
     decisions: &'l Decisions,
@@ -96,7 +96,7 @@ pub(crate) fn list(
 }
 
 impl<M: Words> Lister<'_, '_, M> {
-    /// What a slot says, or what was decided that it means.
+    /// Meaning of a slot: the decision about it, or else its commit word.
     fn word(&self, place: Place) -> u64 {
         match self.decisions.get(&place) {
             Some(meaning) => meaning.map_or(0, InodeRef::word),

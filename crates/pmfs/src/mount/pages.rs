@@ -1,8 +1,8 @@
 //! First pass: every page descriptor alone. The pages of each inode, and their state.
 //!
-//! The state of a page depends on its owner's sequence and size, not on whether the owner can be reached: that is not known yet.
-//! So a defect of a page is kept as a [`Doubt`], which becomes a finding if the page's owner turns out to be reachable. A page of
-//! an inode that is not reachable is free, whatever its descriptor says.
+//! The state of a page depends on its owner's sequence and size, not on whether the owner can be reached: that is not known
+//! yet. So a defect of a page is kept as a [`Doubt`], which becomes a finding if the page's owner turns out to be reachable. A
+//! page of an inode that is not reachable is free, with any descriptor.
 
 use super::look::{Look, Owner, Reference, past_end, settled};
 use crate::fsck::finding::{Fix, Location, Log, Problem};
@@ -52,7 +52,7 @@ pub(crate) struct Strange {
     size: u64,
 }
 
-/// Where a doubt is.
+/// Place of a doubt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spot {
     Page(Page),
@@ -117,10 +117,10 @@ impl Buckets {
     }
 }
 
-/// What a piece of the descriptor table says.
+/// Content of a piece of the descriptor table.
 pub(crate) struct Pages {
     pub(crate) dir_pages: Vec<DirPage>,
-    /// In order.
+    /// Runs in order.
     pub(crate) runs: Vec<Run>,
     pub(crate) doubts: Vec<Doubt>,
     /// Pages that hold attributes of inodes that have none in pages.
@@ -195,7 +195,7 @@ impl Pages {
     fn owner(&mut self, look: &Look<'_, impl Words>, word: u64, page: Page) -> Option<Owner> {
         let problem = match look.reference(word) {
             Reference::Alive(inode) => return Some(look.owner(inode)),
-            // Whatever a life that is over has left counts no more.
+            // The remains of an ended life do not count.
             Reference::Past(_) => return None,
             // It would come alive with the inode.
             Reference::Next(_) | Reference::Later(_) => Problem::PageOfUnborn,
@@ -408,7 +408,7 @@ pub(crate) fn decide_kinds(
             None if directory > data => FileKind::Directory,
             None => FileKind::Regular,
         };
-        // The root is a directory whatever its pages show.
+        // The root is a directory regardless of its pages.
         (Some(kind) != told && number != crate::layout::ROOT).then_some((number, kind))
     };
     votes.into_iter().filter_map(decide).collect()

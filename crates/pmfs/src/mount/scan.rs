@@ -11,8 +11,8 @@
 //! The same passes run after a crash and after an unmount, so recovery takes no longer than a clean mount. Nothing is stored
 //! here: the stores to make are in the log, as words. The result does not depend on the number of threads.
 //!
-//! Memory: what remains is the table of nodes. While the scan runs there are, besides, 4 bytes for each inode of the region,
-//! 4 bytes for each name, 32 bytes for each run of pages, and two bits for each page.
+//! Memory: the table of nodes remains. While the scan runs there are, besides, 4 bytes for each inode of the region, 4 bytes
+//! for each name, 32 bytes for each run of pages, and two bits for each page.
 
 use super::bitmap::Bitmap;
 use super::files::{self, Inodes};
@@ -29,7 +29,7 @@ use crate::table::{Content, Directory, Table};
 use crate::words::Words;
 use std::ops::Range;
 
-/// What a region holds.
+/// Content of a region.
 pub(crate) struct Scan {
     /// The reachable inodes. Directories are still empty.
     pub(crate) table: Table,
@@ -222,7 +222,7 @@ mod tests {
     use steadfast_pm::Region;
     use steadfast_vfs::FileKind;
 
-    /// Counts what is read.
+    /// Counts reads.
     struct Counting<'a>(&'a Region, AtomicU64);
 
     impl Words for Counting<'_> {

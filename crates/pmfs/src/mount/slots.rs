@@ -1,4 +1,4 @@
-//! Second pass: directory slots alone. Which renames were cut, and how large tags are.
+//! Second pass: directory slots alone. It finds the renames that were cut, and the largest tags.
 //!
 //! A rename stores the new name with a pointer to the old one, fences, and clears the old one. A pointer from slot D to slot S
 //! is *effective* if D's inode is alive, S is another slot of a live directory page, S names the same inode, and S has the tag
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Directory pages that are looked at in one piece of work.
 pub(crate) const PAGES_AT_ONCE: usize = 64;
 
-/// What slots mean where that is not what they say.
+/// Meanings of slots where they differ from the slots' words.
 pub(crate) type Decisions = BTreeMap<Place, Option<InodeRef>>;
 
 /// A rename that was cut.
@@ -38,7 +38,7 @@ pub(crate) struct Unfinished {
 /// Tags from here on are taken as used up, long before they are: no volume gets there in years.
 pub(crate) const TAGS_ENOUGH: u64 = TAG_MAX - TAG_MAX / 4;
 
-/// What some directory pages say.
+/// Content of some directory pages.
 #[derive(Default)]
 pub(crate) struct Slots {
     /// Above all tags of names and of their pointers below [`TAGS_ENOUGH`].

@@ -1,4 +1,5 @@
-//! Fourth pass: the tree. Which directories can be reached from the root, their parents, and how many names each inode has.
+//! Fourth pass: the tree. It finds the directories that can be reached from the root, their parents, and the number of names of
+//! each inode.
 //!
 //! The walk is breadth-first and in the order of places, so that of two names of one directory the same one counts each time.
 //! Each directory is visited once; no cycle can hold it up.
@@ -30,7 +31,7 @@ pub(crate) struct Family {
 }
 
 impl Tree {
-    /// How many names an inode has; 0 if it cannot be reached.
+    /// Number of names of an inode; 0 if it cannot be reached.
     pub(crate) fn names(&self, number: u32) -> u32 {
         let index = (number as usize).wrapping_sub(1);
         self.links

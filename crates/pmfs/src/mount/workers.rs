@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Most threads that are started, whatever is asked for.
+/// Maximum number of threads that are started.
 const THREADS_MAX: usize = 256;
 
 /// Parts into which progress divides the whole.

@@ -20,9 +20,9 @@ use steadfast_vfs::{AllocateMode, Caller, Errno, Ino, Result};
 struct Edge {
     /// The page as it is.
     old: Extent,
-    /// What it keeps before the range.
+    /// Bytes to keep before the range.
     head: Vec<u8>,
-    /// What it keeps after the range.
+    /// Bytes to keep after the range.
     tail: Vec<u8>,
     /// Bytes of zeros between them.
     zeros: u64,

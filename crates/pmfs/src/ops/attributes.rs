@@ -17,11 +17,11 @@ use steadfast_vfs::{Errno, Error, Result};
 pub(super) struct NewSet<'f> {
     /// The records, in pages with their length before them.
     pub(super) bytes: Vec<u8>,
-    /// Where they go.
+    /// Their place.
     pub(super) form: Form<'f>,
 }
 
-/// Where a set goes.
+/// Place of a set.
 pub(super) enum Form<'f> {
     /// Nowhere: it is empty.
     None,
@@ -32,7 +32,7 @@ pub(super) enum Form<'f> {
 }
 
 impl<'f> Form<'f> {
-    /// What the inode says about it.
+    /// The place that the inode's mode word names.
     fn place(&self) -> AttributePlace {
         match self {
             Form::None => AttributePlace::None,

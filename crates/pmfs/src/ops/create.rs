@@ -73,7 +73,7 @@ impl PmFs {
         let dir = self.directory(parent)?;
         // Before the locks, because the lock of its place is taken in its turn.
         let Some((inode, node)) = self.free_inode(new.kind)? else {
-            // What else is wrong comes first.
+            // Other errors come first.
             self.may_create(caller, &dir, &dir.write(), name)?;
             may_make(caller, new.kind, new.rdev)?;
             return Err(full());
@@ -146,7 +146,7 @@ impl PmFs {
         Ok(Some((page, pages)))
     }
 
-    /// What a new inode gets from its directory.
+    /// Attributes that a new inode gets from its directory.
     fn born(
         &self,
         caller: &Caller,

@@ -14,7 +14,7 @@ use crate::table::State;
 use smallvec::SmallVec;
 use steadfast_vfs::Result;
 
-/// What happens to the index.
+/// Change of the index.
 enum After {
     Gained(Extent),
     Lost(Extent),
@@ -39,13 +39,13 @@ pub(super) fn run(extent: &Extent) -> PageRun {
 }
 
 impl<'f> Supply<'f> {
-    /// These runs.
+    /// A supply of these runs.
     pub(super) fn new(mut runs: Taken<'f>) -> Supply<'f> {
         runs.reverse();
         Supply(runs)
     }
 
-    /// Some of them in a row, at most `pages`. ENOSPC if there are none left.
+    /// Takes some pages in a row, at most `pages`. ENOSPC if there are none left.
     fn take(&mut self, pages: u64) -> Result<FreePages<'f>> {
         let run = self.0.last_mut().ok_or_else(full)?;
         let taken = run.split(pages);

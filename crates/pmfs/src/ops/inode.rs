@@ -18,12 +18,12 @@ const FLAGS_BYTES: usize = 6;
 /// The records of an inode's extended attributes.
 pub(super) type Records = SmallVec<[u8; 64]>;
 
-/// What the words of an inode say.
+/// Content of an inode's words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Disk {
     /// Number and generation.
     pub(super) inode: InodeRef,
-    /// What it is.
+    /// Kind of the inode.
     pub(super) kind: FileKind,
     /// Permission bits and where the extended attributes are.
     pub(super) commit: Commit,
@@ -106,7 +106,7 @@ impl PmFs {
         (header >> 32 == u64::from(node.inode.generation)).then_some((btime, atime))
     }
 
-    /// When an inode was last read.
+    /// Time of an inode's last read.
     pub(super) fn atime(&self, node: &Node<'_>) -> Time {
         let times = self.second_line(node);
         time(times.map_or_else(|| self.word(node, inode::MTIME), |(_, atime)| atime))
@@ -146,7 +146,7 @@ impl PmFs {
         self.attr_of(node, state, &self.disk(node))
     }
 
-    /// What permission checks look at.
+    /// Subject of permission checks.
     #[inline]
     pub(super) fn subject(&self, node: &Node<'_>, state: &State, disk: &Disk) -> Result<Subject> {
         Ok(Subject {

@@ -9,7 +9,7 @@ use steadfast_vfs::{Errno, Result};
 /// Nodes locked exclusively: `N` roles, of which some may be played by one node.
 pub(super) struct Locked<'a, const N: usize> {
     held: SmallVec<[RwLockWriteGuard<'a, State>; 4]>,
-    /// Which of them each role has.
+    /// Index of each role's lock in `held`.
     of: [usize; N],
 }
 

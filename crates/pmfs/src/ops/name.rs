@@ -12,14 +12,14 @@ use steadfast_vfs::policy::{self, EXEC, Subject, WRITE, may_grow};
 use steadfast_vfs::{Caller, Errno, Error, Result};
 
 /// A name that was looked for.
-pub(super) struct Sought<'t> {
+pub(super) struct FoundName<'t> {
     /// Its hash in the index of the directory.
     pub(super) hash: u64,
-    /// What it names.
+    /// Entry of the name, if there is one.
     pub(super) entry: Option<Entry<'t>>,
 }
 
-/// What a name names.
+/// Entry of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry<'t> {
     /// Its first slot.
@@ -45,8 +45,8 @@ pub(super) fn names<'s>(dir: &Node<'_>, state: &'s mut State) -> Result<&'s mut 
 }
 
 impl PmFs {
-    /// What a name names in a directory, whose lock the caller holds.
-    pub(super) fn find(&self, dir: &Node<'_>, state: &State, name: &[u8]) -> Result<Sought<'_>> {
+    /// Looks up a name in a directory, whose lock the caller holds.
+    pub(super) fn find(&self, dir: &Node<'_>, state: &State, name: &[u8]) -> Result<FoundName<'_>> {
         let (hash, found) = self.found(state, name);
         let entry = match found {
             None => None,
@@ -55,7 +55,7 @@ impl PmFs {
                 _ => return Err(damaged(dir, "a name of an inode that does not exist")),
             },
         };
-        Ok(Sought { hash, entry })
+        Ok(FoundName { hash, entry })
     }
 
     fn found(&self, state: &State, name: &[u8]) -> (u64, Option<Found>) {
@@ -161,7 +161,7 @@ impl PmFs {
         loop {
             exists(dir, &state)?;
             let seen = before(&state)?;
-            let Sought { hash, entry } = self.find(dir, &state, name)?;
+            let FoundName { hash, entry } = self.find(dir, &state, name)?;
             let entry = entry.ok_or(Errno::NoEnt)?;
             let child = entry.node;
             if child.inode.number == dir.inode.number {

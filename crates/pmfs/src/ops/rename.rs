@@ -9,7 +9,7 @@
 use super::has_name;
 use super::inode::{Disk, damaged};
 use super::locks::Locked;
-use super::name::{Entry, Sought, full, names, refused, touch};
+use super::name::{Entry, FoundName, full, names, refused, touch};
 use super::remove::{kills, must_be_empty};
 use crate::fs::PmFs;
 use crate::layout::ROOT;
@@ -36,7 +36,7 @@ struct Side<'a> {
     name: &'a [u8],
 }
 
-/// What both names name.
+/// Entries of both names.
 #[derive(PartialEq, Eq)]
 struct Seen<'t> {
     source: Entry<'t>,
@@ -47,7 +47,10 @@ struct Seen<'t> {
 
 impl<'t> Seen<'t> {
     /// ENOENT without a source, before the target is looked for.
-    fn new(source: Sought<'t>, target: impl FnOnce() -> Result<Sought<'t>>) -> Result<Seen<'t>> {
+    fn new(
+        source: FoundName<'t>,
+        target: impl FnOnce() -> Result<FoundName<'t>>,
+    ) -> Result<Seen<'t>> {
         let entry = source.entry.ok_or(Errno::NoEnt)?;
         let target = target()?;
         Ok(Seen {
@@ -103,7 +106,12 @@ impl PmFs {
     }
 
     /// The inode of a name, under the lock of its directory, and the directory.
-    fn entry(&self, caller: &Caller, side: Side<'_>, state: &State) -> Result<(Sought<'_>, Disk)> {
+    fn entry(
+        &self,
+        caller: &Caller,
+        side: Side<'_>,
+        state: &State,
+    ) -> Result<(FoundName<'_>, Disk)> {
         let disk = self.search(caller, side.dir, state)?;
         policy::check_name(side.name)?;
         Ok((self.find(side.dir, state, side.name)?, disk))

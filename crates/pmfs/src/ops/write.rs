@@ -62,12 +62,12 @@ impl<'a> Span<'a> {
     }
 }
 
-/// What the edges of a write keep of the pages that it replaces.
+/// Bytes to keep, at the edges of a write, of the pages that it replaces.
 #[derive(Default)]
 struct Edges {
-    /// Before it.
+    /// Bytes before the write.
     head: Vec<u8>,
-    /// After it.
+    /// Bytes after the write.
     tail: Vec<u8>,
 }
 
@@ -240,7 +240,7 @@ impl PmFs {
         Ok((span, all, Supply::new(Taken::new())))
     }
 
-    /// What the pages at the edges of a write keep.
+    /// Bytes to keep of the pages at the edges of a write.
     fn edges(&self, pages: &FileIndex, size: u64, span: &Span<'_>) -> Edges {
         if span.at >= size {
             return Edges::default();

@@ -83,7 +83,7 @@ pub use object::{dentry, dirpage, inode, line, persist};
 
 use crate::layout::{InodeRef, Page, Place};
 
-/// Why a call was refused. Nothing has been stored then.
+/// Reason of a call's refusal. Nothing has been stored then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// The inode is not there: its number now has another generation.
@@ -96,7 +96,7 @@ pub enum Error {
     #[error("page {} does not belong to the file as it should: the volume or the index is damaged; run fsck", .0.0)]
     ForeignPage(Page),
     /// An address is past the end, or does not fit.
-    #[error("byte {at} is outside of what it should be in")]
+    #[error("byte {at} is out of range")]
     Outside {
         /// The address.
         at: u64,

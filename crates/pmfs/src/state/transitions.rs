@@ -113,7 +113,7 @@ const fn need<T: Stated>() -> Need {
     Some((T::OBJECT, T::STATE.0, T::STATE.1))
 }
 
-/// What a transition looks at of other objects.
+/// Needs of a transition from other objects.
 trait Evidence {
     const NEEDS: [Need; 2];
 }
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_waits_for_its_fence() {
+    fn objects_in_flight_wait_for_their_fence() {
         // Only the first slot of a new page is taken while its descriptor is in flight.
         let waiting = TRANSITIONS.iter().filter(|row| row.from.0 == "InFlight");
         assert!(waiting.clone().all(|row| row.by == "DirPage::open"));

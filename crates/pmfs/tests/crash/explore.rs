@@ -58,7 +58,7 @@ impl Sequence {
     }
 }
 
-/// What was looked at.
+/// Counts of an exploration.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sum {
     pub images: u64,
@@ -316,8 +316,8 @@ impl Recorded {
         Ok(())
     }
 
-    /// The volume that recovery makes of an image in which it finds `problem`, and what `calls` then do to it: a trace that
-    /// begins with the recovery, and the number of events before the first call.
+    /// The volume that recovery makes of an image in which it finds `problem`, and the effect of `calls` on it: a trace
+    /// that begins with the recovery, and the number of events before the first call.
     pub fn continued(
         &self,
         image: &CrashImage<'_>,
@@ -414,7 +414,7 @@ impl Recorded {
             .map_err(|why: String| format!("recovery cut: {why}"))
     }
 
-    /// What a cut call left does not come alive in later calls.
+    /// The remains of a cut call do not come alive in later calls.
     fn use_afterwards(
         &self,
         region: Region,

@@ -104,7 +104,7 @@ fn a_file_without_a_name_is_nowhere_until_it_is_linked_and_then_whole() {
 }
 
 #[test]
-fn a_failing_sequence_is_told_without_what_does_not_matter() {
+fn a_failing_sequence_is_reported_without_irrelevant_calls() {
     let op = |line: &str| line.parse().unwrap();
     let lines = ["mknod /a file 600 0", "mknod /b file 600 0", "mkdir /d 700"];
     let sequence = Sequence {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use steadfast_model::workload::small_space;
 use steadfast_pm::{Event, LINE_BYTES, Model, Trace};
 
-/// What is wrong with a trace.
+/// Fault of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Fault {
     Fence,
@@ -70,7 +70,7 @@ const CALLS: &[&[&str]] = &[
     &["setxattr /d/x user.k v2 any"],
 ];
 
-/// What is called before.
+/// Calls before.
 const BEFORE: &[&str] = &["setxattr /d/x user.k v1 any", "removexattr /d/x user.k"];
 
 fn calls() -> Vec<Sequence> {

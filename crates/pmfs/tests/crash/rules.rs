@@ -19,7 +19,7 @@ fn ops(lines: &[&str]) -> Vec<Op> {
     lines.iter().map(parse).collect()
 }
 
-/// What a store is, by its address.
+/// Kind of a store, by its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Word {
     /// Of a slot.

@@ -6,7 +6,7 @@ use steadfast_model::workload::small_space;
 use steadfast_testkit::Random;
 use steadfast_vfs::acl::XATTR_DEFAULT;
 
-/// Which of many are taken.
+/// Choice of sequences.
 #[derive(Clone, Copy)]
 pub enum Choice {
     All,

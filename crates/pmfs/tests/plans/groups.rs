@@ -5,7 +5,7 @@ use steadfast_pm::{Event, LINE_BYTES, Trace};
 use steadfast_pmfs::layout::*;
 use steadfast_vfs::FileKind;
 
-/// What matters of a call to tell its groups.
+/// Kind of a call, as far as its groups depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
     /// A rename of any kind: it has a source and a target.

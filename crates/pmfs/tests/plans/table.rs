@@ -5,7 +5,7 @@ use super::groups::Found;
 /// The table that the search of orders writes.
 const TEXT: &str = include_str!("../../../../proofs/pmcheck/plans.txt");
 
-/// What it says.
+/// Content of the table.
 pub struct Table {
     /// Groups, with their content.
     pub labels: Vec<(String, String)>,
@@ -54,7 +54,7 @@ impl Table {
         let has = |label: &str| found.phases.iter().flatten().any(|l| *l == label);
         let is = |list: &[String], label: &str| list.iter().any(|l| l == label);
         let fixed = |label: &&String| has(label) && !is(&self.anywhere, label);
-        // The phases that the plan has for these groups. What may be anywhere needs a phase only if there is no other.
+        // The phases that the plan has for these groups. A group that may be anywhere needs a phase only if there is no other.
         let mut wanted: Vec<Vec<&String>> = plan
             .iter()
             .map(|phase| phase.iter().filter(fixed).collect())

@@ -39,12 +39,12 @@ pub fn mount_with(region: Region, options: &MountOptions) -> PmFs {
     PmFs::mount(region, options, &mut |_, _| {}).unwrap()
 }
 
-/// What a crash that loses nothing leaves of a mounted volume.
+/// State of a mounted volume after a crash that loses nothing.
 pub fn copy(fs: &PmFs) -> Region {
     Region::with_content(&fs.medium().content())
 }
 
-/// Checks a volume that is not mounted. Notes are allowed: what a crash leaves.
+/// Checks a volume that is not mounted. Notes, which a crash leaves, are allowed.
 #[track_caller]
 pub fn must_be_sound(region: Region) {
     let (report, _) = fsck(region, &FsckOptions::default(), &mut |_, _| {}).unwrap();

@@ -16,7 +16,7 @@ fn truncate(v: &Volume, ino: Ino, size: u64) {
 }
 
 fn read(v: &Volume, ino: Ino, at: u64, len: usize) -> Vec<u8> {
-    // Whatever the buffer held must not shine through.
+    // The former content of the buffer must not shine through.
     let mut bytes = vec![0xee; len];
     let got = v.read(&root(), ino, at, &mut bytes).unwrap();
     bytes.truncate(got);
@@ -34,7 +34,7 @@ fn soil(v: &Volume) {
 }
 
 #[test]
-fn corner_69_what_was_cut_off_never_comes_back() {
+fn corner_69_bytes_cut_off_never_come_back() {
     let mut v = Volume::new(2);
     soil(&v);
     for cut in [1, 100, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE] {
@@ -335,7 +335,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_file_holds_what_was_written_and_a_full_volume_refuses_without_a_trace(
+    fn a_file_holds_the_written_bytes_and_a_full_volume_refuses_without_a_trace(
         steps in prop::collection::vec(step(40 * PAGE), 1..40), small: bool, in_place: bool,
     ) {
         run(&steps, if small { 1 } else { 2 }, in_place)?;

@@ -266,7 +266,7 @@ fn list() -> Vec<u8> {
 }
 
 #[test]
-fn attributes_take_two_fences_and_so_does_what_inherits_them() {
+fn attributes_take_two_fences_and_so_do_inodes_that_inherit_them() {
     let (v, f) = with_file(1);
     let r = v.root();
     let set = |ino, name: &[u8], value: &[u8]| {
@@ -317,7 +317,7 @@ fn a_noted_read_takes_one_fence() {
 }
 
 #[test]
-fn what_changes_nothing_stores_nothing() {
+fn a_call_without_a_change_stores_nothing() {
     let (v, f) = with_file(3);
     let r = v.root();
     let s = v.symlink(&root(), r, b"s", b"t").unwrap().ino;

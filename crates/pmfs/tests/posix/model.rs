@@ -66,7 +66,7 @@ fn everything(fs: &PmFs) -> Vec<(Vec<u8>, Ino, u64, Attr)> {
     all
 }
 
-/// What a mount finds is what the indexes say.
+/// A mount finds the state that the indexes have.
 fn remount_agrees(fs: &PmFs, options: &MountOptions) -> Result<(), TestCaseError> {
     let before = (everything(fs), fs.statfs().unwrap());
     let again = mount_with(copy(fs), options);

@@ -133,7 +133,7 @@ fn acls_of_all_sizes_decide_and_are_inherited() {
             v.getxattr(&root(), f, XATTR_ACCESS).unwrap().len() as u32,
             4 + 8 * (users + 4)
         );
-        // Of the mask, what a file with mode 644 gives to a group.
+        // The part of the mask that a file with mode 644 gives to a group.
         v.access(&user(users), f, 4).unwrap();
         fails(v.access(&user(users), f, 2), Errno::Access);
         fails(v.access(&user(users + 1), f, 4), Errno::Access);

@@ -408,7 +408,7 @@ fn a_repair_that_is_cut_anywhere_is_gone_on_with_by_the_next() {
     }
 }
 
-/// A name that the repair makes up can be cut between its words; whatever is there then is a name, or gets another.
+/// A name that the repair makes up can be cut between its words; the remaining bytes are a name, or get another.
 fn without_made_up_names(tree: &Tree) -> Vec<&String> {
     let known = ["/file", "/link", "/dir", "/second", "/fifo"];
     let kept = tree
@@ -448,7 +448,7 @@ fn a_finding_names_the_path_of_its_inode() {
 }
 
 #[test]
-fn a_check_counts_what_is_in_use() {
+fn a_check_counts_inodes_and_pages_in_use() {
     let (v, ..) = small();
     let (report, _) = checked(v.copy().region, false);
     assert_eq!((report.inodes, report.pages), (2, 4));

@@ -1,5 +1,5 @@
-//! Volumes with wrong words. Whatever they are: no panic, no hang, no access out of bounds; a read-only mount shows the rest;
-//! a repair keeps all of that, and leaves a volume that can be mounted for writing and that a check finds in order.
+//! Volumes with any wrong words: no panic, no hang, no access out of bounds; a read-only mount shows the rest; a repair keeps
+//! all of that, and leaves a volume that can be mounted for writing and that a check finds in order.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -71,7 +71,7 @@ fn endures(volume: &Volume) -> bool {
     assert!(inodes(&read_only).is_subset(&inodes(&repaired)));
     let (after, numbers_after) = numbered_tree(&repaired);
     for (number, path) in numbers {
-        // What no finding concerns is as it was.
+        // Parts without a finding are as they were.
         if !concerned.contains(&number) {
             assert_eq!(after[&numbers_after[&number]], left[&path], "{path}");
         }
@@ -85,7 +85,7 @@ fn endures(volume: &Volume) -> bool {
     writable
 }
 
-/// Calls whatever can be called, on everything that is found. Errors are right; anything else that does not end is not.
+/// Makes all possible calls, on everything that is found. Errors are right; anything else that does not end is not.
 fn used(region: Region, read_only: bool) {
     let mut options = MountOptions::default();
     options.read_only = read_only;

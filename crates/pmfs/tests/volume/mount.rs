@@ -18,13 +18,13 @@ fn names(tree: &Tree) -> Vec<&str> {
     all.filter(|name| !name.is_empty()).collect()
 }
 
-/// How often a mount meets a problem.
+/// Number of times that a mount meets a problem.
 fn met(volume: &Volume, problem: Problem) -> u64 {
     let report = volume.mounted().unwrap().report;
     report.counts.get(&problem).copied().unwrap_or(0)
 }
 
-/// What a mount for writing leaves on the medium.
+/// State of the medium after a mount for writing.
 fn after_mount(volume: &Volume) -> Volume {
     volume.within(volume.mounted().unwrap().medium.into_region())
 }
@@ -338,7 +338,7 @@ fn a_file_without_a_name_is_gone_and_nothing_is_stored_for_that() {
 }
 
 #[test]
-fn an_unnamed_directory_and_what_was_in_it_are_gone() {
+fn an_unnamed_directory_and_its_content_are_gone() {
     // rmdir needs an empty directory, so no crash leaves names in one without a name. If there are any, they do not count.
     let mut v = Volume::new(1 << 20);
     let dir = v.inode(FileKind::Directory, 0);
@@ -412,7 +412,7 @@ fn a_write_that_committed_is_there_and_costs_recovery_nothing() {
         v.geometry.inode_at(file.number) + inode::SIZE[1],
         2 * PAGE_BYTES,
     );
-    // The other slot of the size is free for the next change, whatever it says.
+    // The other slot of the size is free for the next change, with any content.
     v.word(v.geometry.inode_at(file.number) + inode::SIZE[0], 0);
     let mount = v.mounted().unwrap();
     assert_eq!(mount.report.recovered_words, 0);
@@ -517,7 +517,7 @@ fn corner_44_many_cut_calls_at_once_are_recovered_at_once() {
 }
 
 #[test]
-fn what_dead_objects_say_is_of_no_importance() {
+fn the_content_of_dead_objects_does_not_matter() {
     // Freed pages and inodes keep their words; a mount reads none of them, however odd they are.
     let mut v = populated();
     let shown = v.tree();
@@ -539,7 +539,7 @@ fn what_dead_objects_say_is_of_no_importance() {
 }
 
 #[test]
-fn a_mount_is_told_apart_from_the_next_by_its_hints() {
+fn a_mount_is_distinguished_from_the_next_by_its_hints() {
     let v = populated();
     let mount = v.mounted().unwrap();
     assert_eq!((mount.report.clean, mount.report.mounts), (true, 1));

@@ -96,7 +96,7 @@ fn measure(what: &str, v: Volume) {
         ("crashed", 2),
     ] {
         if state == "crashed" {
-            // What a crash leaves: a name of an unborn inode, a page of another.
+            // The state after a crash: a name of an unborn inode, a page of another.
             let number = v.geometry.inodes();
             let page = Page(v.geometry.pages - 1);
             let at = v.geometry.desc_at(page);

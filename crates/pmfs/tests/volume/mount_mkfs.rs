@@ -103,7 +103,7 @@ fn sizes_and_options_that_cannot_be_are_refused_before_anything_is_stored() {
 }
 
 #[test]
-fn what_mkfs_is_told_is_what_the_volume_says() {
+fn a_volume_has_the_options_of_mkfs() {
     let region = Region::anonymous(1 << 20);
     let options = MkfsOptions {
         root_perm: 0o1777,
@@ -227,7 +227,7 @@ fn a_growth_fills_up_a_last_chunk_that_was_cut_short() {
 }
 
 #[test]
-fn the_map_of_a_volume_names_what_each_page_is_used_for() {
+fn the_map_of_a_volume_names_the_use_of_each_page() {
     let volume = populated_in(REGION_BYTES_MIN);
     let inspector = Inspector::open(volume.copy().region).unwrap();
     let (mut next, mut directories, mut data, mut free, mut attributes) = (0, 0, 0, 0, 0);

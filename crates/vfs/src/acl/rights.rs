@@ -1,4 +1,4 @@
-//! What rights a list gives, and how it and the mode follow each other.
+//! Rights that a list gives, and the relation of the list and the mode.
 //!
 //! Invariant of the file systems: the permission bits of an inode with an access ACL equal the list's
 //! entries for owner, mask and other ([`Acl::perm_bits`]). Both change in one operation. A list that says
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_allows_no_more_than_was_asked_for() {
+    fn an_inherited_list_allows_no_more_than_was_asked_for() {
         let acl = sample().inherited(0o640);
         assert_eq!(acl.perm_bits(), 0o640);
         assert_eq!(acl.perm(Who::User(10)), Some(6));

@@ -7,7 +7,7 @@ use crate::{Caller, Errno, FileKind, InodeFlags, NewNode, Result};
 /// A new inode as it was asked for, besides its name.
 #[derive(Clone, Copy, Debug)]
 pub struct New<'a> {
-    /// What it is.
+    /// Kind of the inode.
     pub kind: FileKind,
     /// Permission bits.
     pub perm: u16,
@@ -18,7 +18,7 @@ pub struct New<'a> {
 }
 
 impl<'a> New<'a> {
-    /// What hides a name of a lower layer from union file systems.
+    /// Whiteout: it hides a name of a lower layer from union file systems.
     pub const WHITEOUT: New<'static> = New::plain(FileKind::CharDevice, 0);
 
     const fn plain(kind: FileKind, perm: u16) -> New<'static> {
@@ -36,7 +36,7 @@ impl<'a> New<'a> {
         New::plain(FileKind::Regular, perm)
     }
 
-    /// What `mknod` makes.
+    /// The inode that `mknod` makes.
     ///
     /// # Errors
     /// EPERM for directories, EINVAL for symbolic links.

@@ -3,7 +3,7 @@
 use super::{EXEC, Subject, WRITE, may_grow, not_fixed, sticky};
 use crate::{Caller, Errno, RenameMode, Result};
 
-/// What a rename concerns.
+/// Inodes that a rename concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Renamed {
     /// The directory of the old name.
@@ -14,7 +14,7 @@ pub struct Renamed {
     pub moves: bool,
     /// Whether `to` still has a name.
     pub to_alive: bool,
-    /// What the old name names.
+    /// Inode of the old name.
     pub source: Subject,
     /// The inode of the new name, if there is one; not the source.
     pub target: Option<Subject>,
@@ -27,9 +27,9 @@ pub enum Party {
     From,
     /// The directory of the new name.
     To,
-    /// What is renamed.
+    /// The renamed inode.
     Source,
-    /// What is replaced or exchanged.
+    /// The replaced or exchanged inode.
     Target,
 }
 

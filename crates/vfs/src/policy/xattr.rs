@@ -6,7 +6,7 @@ use super::{STICKY, Subject, is_privileged};
 use crate::acl::{XATTR_ACCESS, XATTR_DEFAULT};
 use crate::{Caller, Errno, FileKind, NAME_MAX, Result};
 
-/// What the name of an attribute that is no ACL begins with.
+/// Prefixes of the names of attributes that are no ACL.
 pub const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 /// Whether this is the name of an ACL.

@@ -1,4 +1,4 @@
-//! Each planted fault, the world in which it is found, and what it breaks.
+//! Each planted fault, the world in which it is found, and the violated condition.
 
 use steadfast_store::protocol::{Fault, Faults};
 
@@ -6,7 +6,7 @@ use crate::search::{self, Found};
 use crate::world::{Bounds, Outer};
 use crate::{clocked, everything, looking, pair, tailed};
 
-/// Two writers with two epochs; judged by what is lost.
+/// Two writers with two epochs; judged by lost acknowledgements.
 fn losses() -> Bounds {
     Bounds {
         losses: true,

@@ -1,4 +1,4 @@
-//! What must hold in every world.
+//! Conditions that must hold in every world.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ impl World {
         });
     }
 
-    /// What a term opens with contains all that was acknowledged in earlier terms, each call once, and openings are prefixes
+    /// The opening of a term contains all that was acknowledged in earlier terms, each call once, and openings are prefixes
     /// of one another.
     pub(crate) fn judge_opening(&mut self, i: usize, term: Term, first: Slot) {
         self.lives[i].opened = Some((term, first));
@@ -199,7 +199,7 @@ impl World {
         });
     }
 
-    /// What `head` and the snapshots name.
+    /// Objects that `head` and the snapshots name.
     pub(crate) fn named(&self) -> BTreeSet<ObjectName> {
         let head = &self.store.head.0;
         let mut named = BTreeSet::new();
@@ -213,7 +213,7 @@ impl World {
         for span in &head.spans {
             let last = match span.last {
                 Some(last) => last,
-                // Of the open term, what was acknowledged.
+                // Acknowledged calls of the open term.
                 None => {
                     let mut acknowledged = self
                         .acknowledged

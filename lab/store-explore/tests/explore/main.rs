@@ -1,5 +1,5 @@
 //! The fencing protocol, explored as it ships: `steadfast_store::protocol` under a store and a network that delay, repeat,
-//! reorder and lose whatever they may.
+//! reorder and lose requests as they may.
 //!
 //! `all_states` visits every state within some sizes; `walks` goes on at random with everything at once. Each planted fault is
 //! found, and the steps that lead to it are printed: `cargo test -p steadfast-store-explore -- --nocapture`.

@@ -1,4 +1,4 @@
-//! Visits all states, or walks at random; shortens what it found.
+//! Visits all states, or walks at random; shortens the path to a violation.
 
 use std::hash::BuildHasher;
 
@@ -14,7 +14,7 @@ pub(crate) struct Found {
     pub(crate) steps: Vec<String>,
 }
 
-/// What a search saw.
+/// Counts of a search.
 pub(crate) struct Seen {
     pub(crate) states: u64,
     /// All states were visited.

@@ -1,4 +1,4 @@
-//! What may happen next in a world, and what it leads to.
+//! Possible next steps of a world, and their results.
 
 use std::collections::BTreeSet;
 
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Says what a step is, for people.
+    /// Describes a step, for people.
     pub(crate) fn describe(&self, step: Step) -> String {
         let flight = |i: usize| {
             let Flight { who, request, .. } = &self.flights[i];
@@ -529,7 +529,7 @@ impl World {
         }
     }
 
-    /// The first life's machine has started again: what its cache kept and the store may not have is decided upon.
+    /// The first life's machine has started again: it decides about the flushes that its cache kept and the store may not have.
     fn adopt(&mut self, bounds: &Bounds, previous: Term, first: Slot) {
         let old = &self.lives[0];
         let Some((term, begin)) = old.opened else {
@@ -549,7 +549,7 @@ impl World {
         }
     }
 
-    /// Sends what a writer wants sent, and does what a driver does on its events.
+    /// Sends a writer's requests, and handles its events like a driver.
     fn handle(&mut self, bounds: &Bounds, i: usize, out: Output) {
         for request in out.requests {
             if let (
@@ -627,7 +627,7 @@ impl World {
         }
     }
 
-    /// Forgets what can never matter again, and puts the rest in order.
+    /// Forgets everything that can never matter again, and puts the rest in order.
     fn tidy(&mut self, bounds: &Bounds) {
         let stopped: Vec<bool> = self
             .lives

@@ -1,4 +1,4 @@
-//! One state: the store, the requests on their way, the lives of writers, and what was promised.
+//! One state: the store, the requests on their way, the lives of writers, and the promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use steadfast_store::protocol::{
     Slot, SlotName, SlotSeen, Stamp, Term, Version, Writer,
 };
 
-/// How large a world is, and which trouble it has.
+/// Size of a world, and its kinds of trouble.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Writers, one after the other or at once. A writer that takes no more steps has crashed; one that goes on later was
@@ -31,14 +31,14 @@ pub(crate) struct Bounds {
     pub(crate) unknowns: u8,
     /// Requests that take effect once more.
     pub(crate) doubles: u8,
-    /// How far the clock goes. With a clock, an old writer's reads end before a new writer's epochs, retired objects wait for
+    /// Last tick of the clock. With a clock, an old writer's reads end before a new writer's epochs, retired objects wait for
     /// readers, and one machine reads along.
     pub(crate) ticks: u64,
     /// Reads of `head` by which writers renew their leases.
     pub(crate) looks: u8,
-    /// The third life is the first one's machine, with what its cache kept.
+    /// The third life is the first one's machine, with the content of its cache.
     pub(crate) tail: bool,
-    /// Judge what is lost, deleted or mixed alone; not who claimed and why a writer stopped.
+    /// Judge lost, deleted and mixed data alone; not claims, nor the reasons why a writer stopped.
     pub(crate) losses: bool,
     /// A request is answered when it takes effect, and a read whose answer cannot change at once.
     pub(crate) merged: bool,
@@ -103,7 +103,7 @@ pub(crate) enum Outer {
     LeaseFromRepeat,
     /// A successor does not wait for the old writer's lease.
     NotWaited,
-    /// A read of `head` that renews a lease is an answer to the machine, whatever else is on its way.
+    /// A read of `head` that renews a lease is an answer to the machine, also if other requests are on their way.
     LookAnswers,
 }
 
@@ -112,13 +112,13 @@ pub(crate) const LEASE: u64 = 2;
 /// Milliseconds of a tick. The store's clock shows whole seconds.
 pub(crate) const TICK_MS: u64 = 500;
 
-/// Who waits for an answer.
+/// Party that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Who {
     Life(usize),
     Editor,
     Reader,
-    /// What renews a life's lease.
+    /// The part that renews a life's lease.
     Keeper(usize),
 }
 
@@ -127,13 +127,13 @@ pub(crate) enum Who {
 pub(crate) struct Flight {
     pub(crate) who: Who,
     pub(crate) request: Request,
-    /// How many times it may still take effect.
+    /// Number of times that it may still take effect.
     pub(crate) due: u8,
     /// Its first outcome.
     pub(crate) result: Option<Answer>,
     /// Its machine waits for the answer.
     pub(crate) waiting: bool,
-    /// When it was sent.
+    /// Time of sending.
     pub(crate) sent: u64,
 }
 
@@ -146,7 +146,7 @@ impl Flight {
     }
 }
 
-/// What an object that others refer to contains.
+/// Content of an object that others refer to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Content {
     /// A checkpoint: all epochs of the history so far.
@@ -172,7 +172,7 @@ impl Default for Start {
     }
 }
 
-/// How far a life's checkpoint is.
+/// Progress of a life's checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Checkpoint {
     None,
@@ -184,7 +184,7 @@ pub(crate) enum Checkpoint {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Life {
     pub(crate) writer: Writer,
-    /// What recovery found. None: the checkpoint was gone when the life wanted to load it.
+    /// History that recovery found. None: the checkpoint was gone when the life wanted to load it.
     pub(crate) history: Option<Vec<Stamp>>,
     pub(crate) opened: Option<(Term, Slot)>,
     pub(crate) appended: Vec<Stamp>,
@@ -193,9 +193,9 @@ pub(crate) struct Life {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) checkpoints: u8,
     pub(crate) lease: Lease,
-    /// When each epoch was sent, first and last.
+    /// Send times of each epoch's first and last request.
     pub(crate) sent: Vec<(u64, u64)>,
-    /// When the life may open its term.
+    /// Time from which the life may open its term.
     pub(crate) opens: Option<u64>,
     pub(crate) collector: Collector,
     /// Epochs of the cache that are to be appended first.
@@ -220,11 +220,11 @@ pub(crate) struct World {
     pub(crate) contents: BTreeMap<Stamp, Content>,
     /// Retired objects whose deletion is on its way.
     pub(crate) doomed: BTreeSet<ObjectName>,
-    /// What was acknowledged, by term and slot.
+    /// Acknowledged calls, by term and slot.
     pub(crate) acknowledged: BTreeMap<(Term, Slot), Stamp>,
-    /// What each term opened with.
+    /// Opening of each term.
     pub(crate) openings: BTreeMap<Term, Vec<Stamp>>,
-    /// Which life claimed a term.
+    /// Life that claimed each term.
     pub(crate) owners: BTreeMap<Term, usize>,
     pub(crate) answered: BTreeSet<u8>,
     pub(crate) edits: u8,
@@ -232,7 +232,7 @@ pub(crate) struct World {
     pub(crate) unknowns: u8,
     pub(crate) doubles: u8,
     pub(crate) looks: u8,
-    /// What is wrong. A world in which something is wrong takes no more steps.
+    /// Violation. A world with a violation takes no more steps.
     pub(crate) wrong: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A disk whose power can be cut: of what was not flushed, any sector survives. It can also fail, for good.
+//! A disk whose power can be cut: any sectors of unflushed writes survive. It can also fail, for good.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -63,7 +63,7 @@ impl PowerDisk {
         self.lock().left = Some(requests);
     }
 
-    /// What a power cut leaves: of some blocks all or nothing, of others each sector by itself.
+    /// State after a power cut: of some blocks all or nothing, of others each sector by itself.
     pub(crate) fn cut(&self, random: &mut Random) -> Vec<u8> {
         let state = self.lock();
         let mut left = state.durable.clone();

@@ -79,7 +79,7 @@ impl Reader<'_> {
     }
 }
 
-/// What tells an object's contents from all others.
+/// Stamp that distinguishes an object's content from all others.
 pub(crate) fn stamp(bytes: &[u8]) -> Stamp {
     let hash = blake3::hash(bytes);
     let (first, _) = hash

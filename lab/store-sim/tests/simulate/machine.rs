@@ -327,7 +327,7 @@ fn pump(world: &World, life: &Shared, out: Output) {
     }
 }
 
-/// One request, its answer, and what the machine wants next.
+/// One request, its answer, and the machine's next requests.
 async fn perform(world: World, life: Shared, request: Request) {
     let answer = ask(&world, &life, &request).await;
     loop {
@@ -421,7 +421,7 @@ async fn ask(world: &World, life: &Shared, request: &Request) -> Answer {
     }
 }
 
-/// Loads the checkpoint and what came after it, then opens the term.
+/// Loads the checkpoint and the slots after it, then opens the term.
 async fn recover(world: World, life: Shared, first: Slot) {
     let (head, found) = {
         let held = locked(&life);
@@ -534,7 +534,7 @@ async fn publish(world: World, life: Shared) {
     }
 }
 
-/// Looks at the store's clock, and deletes what is due.
+/// Looks at the store's clock, and deletes retired objects that are due.
 async fn collect(world: World, life: Shared) {
     let name = ObjectName::Reader(Nonce(u128::from(world.between(0, 3))));
     let (answer, _) = world.put(name, vec![0], PutMode::Overwrite).await;
@@ -642,7 +642,7 @@ async fn snapshot(world: &World) {
     }
 }
 
-/// Reads head and what it names. Within its lease, all of that must be there, and be exactly some flush.
+/// Reads head and the objects that it names. Within its lease, all of them must be there, and be exactly some flush.
 async fn read_along(world: &World) {
     let mut lease = Lease::new(KEEP_MS, world.faults);
     let sent = LocalTime(world.clock.now_us() / MS);

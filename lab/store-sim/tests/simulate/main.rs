@@ -17,7 +17,7 @@ use steadfast_store_sim::{Clock, Random, SimStore, Trouble};
 
 const SECOND: u64 = 1_000_000;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     digest: String,
@@ -56,7 +56,7 @@ fn run(seed: u64, faults: Faults) -> Run {
         begin.clock.spawn(visitor(begin.clone(), 8));
     });
     clock.run(70 * SECOND);
-    // The network recovers. A machine comes and must open, whatever the others do; then the snapshots are looked at.
+    // The network recovers. A machine comes and must open, regardless of the others; then the snapshots are looked at.
     store.set_trouble(Trouble::default());
     clock.run(200 * SECOND);
     let (last, opened) = (world.clone(), Arc::new(Mutex::new(false)));

@@ -1,4 +1,4 @@
-//! What the crates depend on: all of it used, under licences that `deny.toml` allows, and in one version each.
+//! Dependencies of the crates: all of them used, under licences that `deny.toml` allows, and in one version each.
 
 use super::{files, named, report, root};
 use std::collections::{BTreeMap, BTreeSet};

@@ -19,7 +19,7 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     lines.collect()
 }
 
-/// What a heading is linked by: lower case, blanks as hyphens, no punctuation.
+/// Anchor of a heading: lower case, blanks as hyphens, no punctuation.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept
@@ -103,7 +103,7 @@ fn the_summary_of_the_book_lists_each_document_once() {
             Some(1) => {}
             None if path == summary => {}
             times => findings.push(format!(
-                "{} stands in the summary {} times",
+                "{} is in the summary {} times",
                 named(&path),
                 times.unwrap_or(0)
             )),

@@ -1,4 +1,4 @@
-//! Each test reads the files of the repository and names file and line of what it finds.
+//! Each test reads the files of the repository and names file and line of each finding.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -64,7 +64,7 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|(index, line)| (index + 1, line))
 }
 
-/// What stands in the first cells of a document's tables.
+/// First cells of the rows of a document's tables.
 fn first_cells(document: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join(document)).unwrap();
     let cells = text
@@ -163,7 +163,7 @@ fn cited_corners_are_in_the_list_of_hard_cases() {
 }
 
 #[test]
-fn published_crates_have_what_a_registry_shows() {
+fn published_crates_have_the_metadata_that_a_registry_shows() {
     let mut findings = Vec::new();
     let mut names = BTreeMap::new();
     for path in files(&root().join("crates"), &["Cargo.toml"]) {

@@ -1,14 +1,14 @@
 //! Cycles of modules: computed, for each crate, from the `use` lines of its sources.
 //!
-//! A module is a file. It depends on the modules that define what it imports: a name that another module only
-//! re-exports leads to the module behind it, and a re-export alone is no dependency. Modules of tests do not count.
+//! A module is a file. It depends on the modules that define its imports: a name that another module only
+//! re-exports leads to the defining module, and a re-export alone is no dependency. Modules of tests do not count.
 
 use super::{files, named, report, root};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Modules that know of each other, each directly or through others: no more than so many.
+/// Maximum number of modules that know of each other, directly or through others.
 const CYCLE_MAX: usize = 3;
 
 /// A module's path below the crate's root; none for the root itself.
@@ -23,7 +23,7 @@ struct UsePath {
 
 #[derive(Default)]
 struct Source {
-    /// By the name that the line gives it.
+    /// Imports by the name that the line gives them.
     imports: BTreeMap<String, UsePath>,
     /// Those that are no re-exports.
     used: Vec<UsePath>,
@@ -133,7 +133,7 @@ impl Sources {
         sources
     }
 
-    /// Where a path starts that stays in this crate.
+    /// Start of a path that stays in this crate.
     fn start(&self, module: &Module, path: &str) -> Option<UsePath> {
         let mut names: Vec<String> = path
             .split("::")
@@ -166,7 +166,7 @@ impl Sources {
         Some(UsePath { from, names })
     }
 
-    /// The module that defines what the path names.
+    /// The module that defines the path's target.
     fn defining(&self, path: &UsePath, steps: usize) -> Module {
         let mut at = path.from.clone();
         for (index, name) in path.names.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Words that need a second reading, in what users read: documents, manual pages, `--help`.
+//! Words that need a second reading, in texts for users: documents, manual pages, `--help`.
 
 use super::{files, named, numbered, report, root};
 use std::fs;
 use std::path::PathBuf;
 
-/// What is not to be written, and what to write instead. Add what a review finds.
+/// Words to avoid, and their replacements. Add what a review finds.
 const WORDS: [(&str, &str); 11] = [
     ("whoever", "name the user or the program"),
     ("so many", "say which number, or use a placeholder"),
@@ -56,7 +56,7 @@ fn findings_in(place: &str, text: &str, is_read: impl Fn(&str) -> bool) -> Vec<S
 }
 
 #[test]
-fn what_users_read_is_plain() {
+fn texts_for_users_are_plain() {
     let mut findings = Vec::new();
     for path in documents() {
         let text = fs::read_to_string(&path).unwrap();

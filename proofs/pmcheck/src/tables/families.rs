@@ -12,7 +12,7 @@ use words::{Pointer, Tag, inode as inode_word, slot as slot_word};
 pub struct Family {
     /// The call.
     pub call: &'static str,
-    /// What distinguishes it.
+    /// Its distinguishing feature.
     pub shape: &'static str,
     /// Histories, and the call.
     pub cases: Vec<(Vec<Op>, Op)>,
@@ -45,7 +45,7 @@ fn family(shape: &'static str, cases: Vec<(Vec<Op>, Op)>) -> Family {
     }
 }
 
-/// Calls tried after each call, with whatever names exist by then.
+/// Calls tried after each call, with the names that exist by then.
 pub fn followers(layout: Layout, model: Model) -> Vec<Op> {
     let names = [
         Create(A),
@@ -132,7 +132,7 @@ pub fn forged() -> (Vec<Op>, Op) {
     (before, forged_write().remove(0))
 }
 
-/// The first free page holds what looks like a name of A.
+/// The first free page holds bytes that look like a name of A.
 pub fn forged_names() -> Vec<Op> {
     vec![
         Create(A),
@@ -155,12 +155,12 @@ pub fn mixed() -> (Vec<Op>, Op) {
     (before, Rename(C, B))
 }
 
-/// What each call is tried with.
+/// Cases of each call.
 pub fn families(layout: Layout) -> Vec<Family> {
     let old = vec![Create(A), Unlink(A)]; // an inode, a slot and a tag with a past
     let used = vec![Create(A), w(A, 0, &[0x11, 0x12]), Unlink(A), Create(A)];
     let forged_page = forged_names();
-    // The root's page has no slot left, and the first free page holds what looks like a name.
+    // The root's page has no slot left, and the first free page holds bytes that look like a name.
     let full_dir = [forged_names(), vec![Create(B), Create(C)]].concat();
     let mut all = vec![
         family(

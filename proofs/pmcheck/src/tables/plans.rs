@@ -47,7 +47,7 @@ pub fn plan_of(op: &Op, layout: Layout, model: Model) -> Plan {
     })
 }
 
-/// Whatever changes one inode.
+/// Plan of every call that changes one inode.
 const CHANGE: &str = "data desc inode.inline old.die old.turn old.clear | reserve old.drop inode.slot inode.commit |";
 
 fn line(op: &Op, layout: Layout) -> &'static str {

@@ -1,4 +1,4 @@
-//! What a mount leaves: the invariants with which every other obligation begins. Streams, the first delta run;
+//! State after a mount: the invariants with which every other obligation begins. Streams, the first delta run;
 //! a format.
 
 use crate::blocks::BlockUse;
@@ -55,7 +55,7 @@ fn announced(state: &State) -> ([Word; 2], [Term; 2]) {
     (next, erasable)
 }
 
-/// Where no block is free it waits, and chooses again.
+/// If no block is free it waits, and chooses again.
 fn waits(state: &State) {
     assume(differ(cell(state.ftl.blocks.erasing.0).length, n(0)));
     loop_shown("erasing blocks", |_| end_path());
@@ -347,7 +347,7 @@ fn incarnation() {
             let pairs = cell(state.ftl.pairs.0).length;
             assume(pairs.at_most(n(pair_capacity(&SMALL))));
             loop_shown("pairs of a page", |_| {});
-            // What was found is durable.
+            // The state that was found is durable.
             assume(ghost().delta_durable.equal(ghost().delta));
             with_ghost(|g| {
                 g.incarnation = g.incarnation.plus(n(1));
@@ -402,7 +402,7 @@ fn recovered(before: &View, whole: bool, lost: bool) -> Ghost {
     };
     let counted = Memory::any("counted", 32);
     let plain = |words: Memory, limit: u64| Table::new(words, limit).0;
-    // The map, and what lies in its blocks is counted.
+    // The map, and its sectors in blocks are counted.
     let map = {
         let (stable, counted) = (stable.clone(), counted.clone());
         Memory::of(move |sector| {
@@ -603,11 +603,11 @@ fn composed() {
     );
 }
 
-/// What a format has done to the anchors so far.
+/// Effects of a format on the anchors so far.
 #[derive(Clone, Default)]
 struct Cleared {
     erased: Vec<Term>,
-    /// Where the root lies that says that there is no disk.
+    /// Place of the root that says that there is no disk.
     vacant: Option<Term>,
     durable: bool,
 }
@@ -626,7 +626,7 @@ fn clear() {
             c.durable_anchor = Word::of(NONE);
             (c.directories, c.tables) = (Queue::default(), Queue::default());
             let (from, root) = (c.from, Word::bits("old root", COUNT_BITS).0);
-            // What a new layer has.
+            // State of a new layer.
             assume(all(
                 [from.number, from.block, from.page].map(|w| w.0.at_most(n(NONE)))
             ));

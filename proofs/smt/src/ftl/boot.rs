@@ -1,4 +1,4 @@
-//! How a mount begins: the newest root, directory and block table, and the delta log page by page; any bytes.
+//! Start of a mount: the newest root, directory and block table, and the delta log page by page; any bytes.
 
 use crate::anchors::{Anchored, find_roots, look_for_root};
 use crate::blocks::BlockUse;
@@ -156,7 +156,7 @@ fn walk(anchors: u64, pages: u64) {
         let Ok(found) = find_roots(&mut Flash, &shape, &Faults::default()) else {
             return prove("the search fails", truth(false));
         };
-        // What is read: up to two erased pages in a row. Pages that may be newer roots: damaged, and no root after them in
+        // Pages read: up to two erased pages in a row. Pages that may be newer roots: damaged, and no root after them in
         // their anchor.
         let (mut roots, mut damaged) = (Vec::new(), Vec::new());
         for anchor in 0..anchors {
@@ -225,7 +225,7 @@ fn walk(anchors: u64, pages: u64) {
     });
 }
 
-/// What recovery begins with: nothing is known but what it reads.
+/// Start of recovery: nothing is known but what it reads.
 fn begin() -> State {
     let state = State::any(Begin::default());
     let read = Memory::any("found use", 32);
@@ -364,7 +364,7 @@ fn directory() {
     );
 }
 
-/// A page of the block table. What an entry says: `root: an entry of the block table`.
+/// A page of the block table. Its entries: `root: an entry of the block table`.
 fn table() {
     let labels = ["words of a block table", "whole", "refused"];
     obligation(
@@ -433,7 +433,7 @@ fn table() {
     );
 }
 
-/// All pages that a root names, whatever it says.
+/// All pages that a root names, for any root.
 fn tables() {
     obligation(
         "boot: all pages that a root names are read, or it is refused",
@@ -480,7 +480,7 @@ fn tables() {
     );
 }
 
-/// What a pair makes of a sector.
+/// Place of a sector after a pair.
 pub fn changed(pair: Term, sector: Term, was: Term) -> Term {
     let (of, place) = (pair.shifted(32), pair.part(0, 32).widened());
     let trim = n(TRIMMED).at_most(place);

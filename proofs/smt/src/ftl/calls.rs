@@ -200,7 +200,7 @@ fn begins<Y>(ftl: &mut Ftl<Flash, Y>) {
     });
 }
 
-/// What a crash returns to is all that was written.
+/// A crash returns to everything that was written.
 fn commits<Y>(ftl: &mut Ftl<Flash, Y>) {
     prove("a call commits that must not", truth(ghost().may_commit));
     another(ftl, true);
@@ -242,8 +242,8 @@ fn settled<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
     reached(name);
 }
 
-/// Parts of a sync with failures, and of a whole checkpoint: each goes on with the one under way, and what replay leads
-/// to stays the map.
+/// Parts of a sync with failures, and of a whole checkpoint: each goes on with the one under way, and the result of
+/// replay stays the map.
 fn checkpoints<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
     if name == "all maps" {
         // It has begun (`checkpoint: it begins`).
@@ -472,7 +472,7 @@ fn graceful_end() {
     );
 }
 
-/// Whatever victims are proposed and however many sectors are to be moved: one after the other.
+/// Any victims and any number of sectors to move: one after the other.
 fn moving(what: &str, begin: Begin, call: impl Fn(&mut State) -> crate::error::Result<(), ()>) {
     let name = format!("call: {what} moves sectors, and nothing that a crash returns to");
     obligation(&name, &["round", "done", "fails"], || {
@@ -480,7 +480,7 @@ fn moving(what: &str, begin: Begin, call: impl Fn(&mut State) -> crate::error::R
         parts_are_shown();
         // As in `another`.
         (state.ftl.meta_used, state.ftl.bad) = (Word::of(0), Word::of(0));
-        // How many blocks settle says only how much is moved.
+        // The number of blocks that settle only says how much is moved.
         loop_shown("unsettled blocks", |_| {});
         if call(&mut state).is_err() {
             return reached("fails");

@@ -1,5 +1,5 @@
-//! What every change keeps to, at its moment, and so at every crash point: of map and uses, for the counts; of
-//! the flash memory, for what a crash leaves.
+//! Conditions that every change keeps at its moment, and so at every crash point: of map and uses, for the
+//! counts; of the flash memory, for the state after a crash.
 
 use crate::blocks::BlockUse::{Anchor, Erasable, Erasing, Free, Invalid, Open};
 use crate::checkpoint::{ROOT_SEAL, VERSION};
@@ -50,7 +50,7 @@ pub fn use_is_set(block: Term, what: Term) {
     with_ghost(|g| g.spare = g.spare.plus(change));
 }
 
-/// What every change of the flash memory keeps to, whatever a crash then leaves of it.
+/// Conditions that every change of the flash memory keeps, for any state after a crash.
 pub fn happens(event: &Event) {
     match *event {
         Event::Program { at, page } => program(at, page),
@@ -296,8 +296,8 @@ fn root(view: &View, at: Term, page: &Page) {
     reached("root");
 }
 
-/// A page that failed is programmed as it was; what lay at its place lies here. What is made of it later is the
-/// place's alone.
+/// A page that failed is programmed as it was; its former content lies here. Later uses of it concern the place
+/// alone.
 fn repeated(at: Term, page: &Page, tag: &Tag<Word>, failed: &Returned) {
     let g = ghost();
     let (was, is) = (cell(failed.page), cell(page.0));

@@ -1,4 +1,4 @@
-//! Pages that came back from a sync: each kind goes to a fresh place, as it was, and what names its place follows.
+//! Pages that came back from a sync: each kind goes to a fresh place, as it was, and references to its place follow.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::Phase;
@@ -146,7 +146,7 @@ fn data() {
                 "the map does not follow",
                 now.equal(choice(lay, there, before)),
             );
-            // What replay leads to follows, too.
+            // The result of replay follows, too.
             let replayed = |view: &View| view.map.get(sector).equal(view.replay.get(sector));
             let same = implies(replayed(&was), replayed(&view));
             prove("replay does not follow", same);
@@ -416,7 +416,7 @@ fn root() {
     );
 }
 
-/// Where they go: the block has room, whatever fresh block there was. In the quick tier the block announced first is the
+/// The place where they go: the block has room, for any fresh block. In the quick tier the block announced first is the
 /// one that is opened (`open` is shown with `stream`).
 fn refuge() {
     let long = smt::run::is_long();

@@ -168,7 +168,7 @@ fn again() {
             let Some((tag, _)) = &head.found else {
                 end_path()
             };
-            // What its pages say, and where it goes on: `replay`, `scan`.
+            // Content of its pages, and where it goes on: `replay`, `scan`.
             assume(all([
                 tag.flags.0.equal(n(tag::COMMIT)),
                 tag.kind.0.equal(n(tag::TRIM)),

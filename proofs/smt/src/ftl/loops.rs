@@ -1,5 +1,5 @@
-//! Loops whose length the medium or the number of operations gives: one arbitrary step, a whole induction, or what another
-//! obligation shows of the steps. The README lists the trusted part of each rule.
+//! Loops whose length the medium or the number of operations gives: one arbitrary step, a whole induction, or the results
+//! of another obligation about the steps. The README lists the trusted part of each rule.
 
 use crate::sym::{self, Cell, Memory, cell, change, n, set_rule};
 use smt::explore::{assume, branch, end_path, prove, reached, unknown};

@@ -20,7 +20,7 @@ fn classes() {
         ],
         || {
             let mut state = State::any(Begin::default());
-            // What the tables are when the logs have been followed.
+            // State of the tables when the logs have been followed.
             let read = Memory::any("found use", 32);
             change(ghost().uses, |cell| {
                 cell.words = Memory::of(move |block| {

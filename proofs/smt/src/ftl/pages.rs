@@ -1,4 +1,4 @@
-//! What pages say, and how they are numbered: tags, sectors' places.
+//! Content and numbers of pages: tags, sectors' places.
 
 use crate::obligation;
 use crate::platform::{Page as _, Word as _};

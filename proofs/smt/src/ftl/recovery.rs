@@ -239,7 +239,7 @@ fn deltas() {
                 return prove("the scan fails", truth(false));
             };
             let (volume, delta) = (state.ftl.volume, state.ftl.delta.0);
-            // What the pages at the places say, read once more.
+            // Content of the pages at the places, read once more.
             let fits = |(block, index): (Word, Word)| {
                 let inside = all([
                     block.0.below(n(SMALL.blocks)),
@@ -463,7 +463,7 @@ fn validator() {
                 "sectors of the disk",
                 move |i| {
                     let (taken, counts) = (Memory::any("taken", 32), Memory::any("counts", 32));
-                    // What earlier steps led to: their places are taken.
+                    // The places that earlier steps led to are taken.
                     let mark = taken.get(of_other());
                     let earlier = all([other.below(i), differ(of_other(), n(NONE))]);
                     assume(implies(earlier, differ(mark, n(0))));

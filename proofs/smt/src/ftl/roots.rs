@@ -1,4 +1,4 @@
-//! The checkpoint's order: slices, tables, root, each durable before it is named; what tables and root say.
+//! The checkpoint's order: slices, tables, root, each durable before it is named; content of tables and root.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::{Phase, ROOT_SEAL, ROOT_WORDS};
@@ -103,7 +103,7 @@ pub fn all_maps(begins: bool) {
     });
 }
 
-/// What directory, table and root say, as recovery reads them.
+/// Content of directory, table and root, as recovery reads them.
 fn says(state: &State) {
     let ftl = &state.ftl;
     let made = programs();
@@ -219,7 +219,7 @@ fn read_back(state: &mut State) {
     for table in [&blocks.valid, &blocks.erases, &blocks.failing] {
         empty(table.0, 0);
     }
-    // The table has a page of entries, whatever blocks there are.
+    // The table has a page of entries, for any blocks.
     state.ftl.shape.blocks = SMALL.blocks;
     let listed = |at: u64| tag::half(root.word(Word::of(ROOT_WORDS)), at);
     let directory = state.ftl.read_directory(0, listed(0));
@@ -296,7 +296,7 @@ fn ends(state: &State) {
     reached("done");
 }
 
-/// How many map pages a slice has: never more than are left, whatever is in time; each is as `checkpoint: a map page` has it.
+/// Number of map pages in a slice: never more than are left; each is as `checkpoint: a map page` has it.
 fn slice() {
     obligation(
         "slice: as many map pages as are due, and none behind the last",

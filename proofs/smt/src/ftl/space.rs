@@ -1,6 +1,6 @@
 //! Room: the constraints are decided as they are; the epoch's budget; a page takes one page of the room, and a
-//! victim is begun only while what the epoch may still write finds its place. What follows of that over epochs
-//! is `coq/FtlSpace.v`.
+//! victim is begun only while the rest of the epoch's writes find their place. `coq/FtlSpace.v` has the
+//! consequences over epochs.
 
 use crate::ftl::HOST;
 use crate::limits::{Constraints, Number};
@@ -208,7 +208,7 @@ fn page() {
     );
 }
 
-/// Whatever block is proposed.
+/// Any proposed block.
 fn victims() {
     obligation(
         "space: a victim is begun only with room for the rest of the epoch",

@@ -1,9 +1,9 @@
-//! Any state of the layer: all of its tables, lists and numbers unknown, but for what its invariants say; the
-//! ghosts beside it; and what every program, erase and sync must keep to.
+//! Any state of the layer: all of its tables, lists and numbers unknown, but for its invariants; the ghosts
+//! beside it; and the conditions of every program, erase and sync.
 //!
-//! Ghosts are what the proof speaks of and the code does not hold: the committed map (`stable`), what the data
-//! pages programmed so far lead to (`replay`), what lies in flash at each place (`listed`, `data`), how far
-//! each block is programmed (`fill`), and where the pages of the two logs lie (`log`, `deltas`).
+//! Ghosts are values of the proof that the code does not hold: the committed map (`stable`), the result of the
+//! data pages programmed so far (`replay`), the content of flash at each place (`listed`, `data`), the number
+//! of programmed pages of each block (`fill`), and the places of the pages of the two logs (`log`, `deltas`).
 //!
 //! An invariant that holds for every sector (block, page of a log) is used where a table is read, for
 //! the entry that is read, and shown for an arbitrary one. So no question to the solver has a quantifier.
@@ -156,7 +156,7 @@ fn tables(bare: &View) -> Ghost {
     }
 }
 
-/// What a state begins with.
+/// Start of a state.
 #[derive(Clone, Copy)]
 pub struct Begin {
     /// Sectors that wait in the buffers.
@@ -197,7 +197,7 @@ pub struct State {
     pub buffer: Buffered,
 }
 
-/// Where the newest root lies.
+/// Place of the newest root.
 const ANCHOR: u64 = 1;
 
 fn count(name: &str) -> Word {
@@ -491,7 +491,7 @@ pub fn always(fact: impl Fn(Term) -> Term + 'static) {
 
 type Fact = std::rc::Rc<dyn Fn(Term) -> Term>;
 
-/// What more is known of it.
+/// Further facts about it.
 pub fn any_more(sector: Term) {
     for fact in SECTOR.with_borrow(Clone::clone) {
         suppose(fact(sector));
@@ -635,7 +635,7 @@ impl State {
         prove("a sector reads as something else", found.equal(expected));
     }
 
-    /// A crash returns to what every sector read as before.
+    /// A crash returns to the earlier content of every sector.
     pub fn check_committed(&self) {
         let (sector, after) = (any_sector(), View::now());
         let place = after.stable.get(sector);
@@ -644,7 +644,7 @@ impl State {
         prove("a crash returns to something else", found.equal(expected));
     }
 
-    /// What a crash returns to is as before.
+    /// A crash returns to the same state as before.
     pub fn check_stable(&self) {
         let sector = any_sector();
         let after = View::now();

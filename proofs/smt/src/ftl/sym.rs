@@ -35,8 +35,8 @@ impl platform::Word for Word {
         Word::of(value)
     }
 
-    /// Slots are tried one after the other. Else this is what correctness does not rest on: one
-    /// number or another.
+    /// Slots are tried one after the other. Else correctness does not rest on the number: one
+    /// or another.
     fn value(self) -> u64 {
         let most = self.0.most();
         match self.0.as_number() {
@@ -65,7 +65,7 @@ pub struct Memory(Rc<Change>);
 enum Change {
     Base(Box<dyn Fn(Term) -> Term>),
     Set(Memory, Term, Term),
-    /// Where the condition holds, this value.
+    /// This value, if the condition holds.
     Where(Memory, Box<dyn Fn(Term) -> (Term, Term)>),
 }
 
@@ -129,7 +129,7 @@ pub struct Cell {
     /// Sectors' contents, for pages.
     pub slots: Memory,
     pub seal: Seal,
-    /// Told of a place and its new value, before it is set.
+    /// Notified of a place and its new value, before it is set.
     hook: Option<Hook>,
 }
 
@@ -167,13 +167,13 @@ struct World {
     watcher: Option<Watcher>,
     rules: HashMap<&'static str, Rule>,
     programs: Vec<(Term, Page)>,
-    /// What the next syncs give back, the last one first.
+    /// Results of the next syncs, the last one first.
     failing: Vec<Returned>,
     /// A number that a search which finds nothing has looked at.
     looked_at: Option<Term>,
-    /// What the last search found.
+    /// Result of the last search.
     found: Option<Term>,
-    /// What was sorted last.
+    /// Result of the last sort.
     sorted: Option<Sorted>,
     /// States before this one on the path.
     states: u32,
@@ -229,7 +229,7 @@ pub fn look_at(number: Term) {
     with(|world| world.looked_at = Some(number));
 }
 
-/// What the last search found.
+/// Result of the last search.
 pub fn found() -> Option<Term> {
     with(|world| world.found)
 }
@@ -410,8 +410,8 @@ impl platform::Queue<Word> for Queue {
     }
 }
 
-/// What was sorted last. Of any of the old numbers it is known where it is, and of any two of the new ones that
-/// they are in order; like an invariant, for those that are asked for.
+/// Result of the last sort. For any of the old numbers its new place is known, and any two of the new ones are
+/// known to be in order; like an invariant, for those that are asked for.
 #[derive(Clone)]
 pub struct Sorted {
     list: usize,
@@ -428,7 +428,7 @@ impl Sorted {
         with(|world| world.sorted.clone()).filter(|sorted| sorted.list == list)
     }
 
-    /// Where the number at this place of the old list is now.
+    /// New place of the number at this place of the old list.
     pub fn to(&self, at: Term) -> Term {
         let to = value(&self.to, LENGTH_BITS, &[at]);
         let same = self.after.get(to).equal(self.before.get(at));
@@ -437,7 +437,7 @@ impl Sorted {
         to
     }
 
-    /// Where the number at this place of the new list was.
+    /// Old place of the number at this place of the new list.
     pub fn from(&self, at: Term) -> Term {
         self.after.get(at);
         value(&self.from, LENGTH_BITS, &[at])
@@ -468,12 +468,12 @@ pub fn named(what: &str) -> String {
     }
 }
 
-/// What is unknown of the state is anew from here on.
+/// The unknowns of the state are new from here on.
 pub fn next_state() {
     with(|world| world.states += 1);
 }
 
-/// What a ghost says of a place.
+/// Value of a ghost for a place.
 pub fn of_place(what: &str, width: u32, place: Term) -> Term {
     value(what, width, &[place.part(0, SMALL.place_bits())])
 }
@@ -502,12 +502,12 @@ impl Page {
         }))
     }
 
-    /// What lies at a place.
+    /// Content of a place.
     pub fn medium(at: Term) -> Page {
         let [flash, list, data] = ["flash", "listed", "data"].map(named);
         let mut words = Memory::of(move |word| value(&flash, 64, &[at, word]));
         let place = move |slot: Term| SMALL.place(Word(at), 0).0.plus(slot);
-        // The ghosts of a state know what its sectors are.
+        // The ghosts of a state know the content of its sectors.
         if LISTED.get() {
             let listed = |slot: u64| of_place(&list, 32, place(n(slot)));
             let both = listed(1).raised(32).filled(listed(0));
@@ -702,7 +702,7 @@ impl Platform for Flash {
         crate::loops::run(name, count, step)
     }
 
-    /// The part, or what was shown of it.
+    /// The part, or its shown effect.
     fn part<Y>(
         ftl: &mut Ftl<Flash, Y>,
         name: &'static str,
@@ -724,7 +724,7 @@ thread_local! {
     static PROPOSES: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
 }
 
-/// What a number that correctness does not rest on may be, besides 0.
+/// The value, besides 0, of a number that correctness does not rest on.
 pub fn some_number(value: u64) {
     SOME.set(value);
 }

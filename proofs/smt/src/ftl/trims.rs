@@ -41,8 +41,8 @@ fn few(ranges: Term, trims: Term, mapped: Term) -> Term {
     ranges.plus(n(1)).at_most(trims.plus(mapped))
 }
 
-/// One step over the trims in order, whatever they are: what those before it name was looked at, and nothing else, all
-/// below `at`. Behind the last step all that any trim names was.
+/// One step over any trims in order: the sectors that those before it name were looked at, and nothing else, all below
+/// `at`. After the last step all that any trim names were.
 fn walk() {
     obligation(
         "trims: all that they name is looked at, each sector once",

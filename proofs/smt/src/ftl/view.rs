@@ -1,4 +1,4 @@
-//! What the proof speaks of: the ghosts, and the invariants, said of all tables at one moment.
+//! Terms of the proof: the ghosts, and the invariants, said of all tables at one moment.
 
 use crate::blocks::BlockUse;
 use crate::ftl::{DELTA, Ftl, MAPS};
@@ -12,8 +12,8 @@ use std::cell::RefCell;
 
 use BlockUse::{Anchor, Bad, Delta, Erasable, Erasing, Free, Invalid, Map, Next, Open, Used};
 
-/// The geometry that operations are shown for: tables are unknown functions, so only what is walked with plain
-/// loops counts (the sectors of a page, the streams' open blocks).
+/// The geometry that operations are shown for: tables are unknown functions, so only sizes that are walked
+/// with plain loops count (the sectors of a page, the streams' open blocks).
 pub const SMALL: Shape = Shape {
     blocks: 512,
     pages: 16,
@@ -27,7 +27,7 @@ pub const EPOCH: u64 = 64;
 /// Numbers of pages, runs and checkpoints are below this: at a billion a second for a hundred years.
 pub const COUNT_BITS: u32 = 62;
 
-/// What a block holds pages of.
+/// Kind of the pages in a block.
 pub const PAGES_OF_DATA: u64 = 0;
 pub const PAGES_OF_DELTAS: u64 = 1;
 pub const PAGES_OF_MAPS: u64 = 2;
@@ -73,7 +73,7 @@ pub struct Ghost {
     /// The latter are written; how many pages of each there are.
     pub tables_written: bool,
     pub tables_of: [u64; 2],
-    /// What the counts must be, by what was done to map and uses.
+    /// Required counts, by the changes to map and uses.
     pub count: usize,
     pub spare: Term,
     /// The newest data page; the newest committed one; the newest that the newest delta run says, and that the newest durable one says.
@@ -106,12 +106,12 @@ pub struct Ghost {
     /// The newest durable root's number and anchor.
     pub root: Term,
     pub anchor: Term,
-    /// Where the root lies that waits for a sync.
+    /// Place of the root that waits for a sync.
     pub root_at: Term,
     /// The durable root's page, and the page of the one that waits.
     pub root_page: Term,
     pub root_page_waiting: Term,
-    /// What this epoch trimmed, if that is looked at.
+    /// Trims of this epoch, if they are looked at.
     pub trims: Option<Trims>,
     /// The ranges that its trim pages are made of, and how many of them pages say already.
     pub ranges: Option<Ranges>,
@@ -139,12 +139,12 @@ pub struct Trims {
     pub grown: bool,
 }
 
-/// Ranges of trimmed sectors, and what is known of them and a sector.
+/// Ranges of trimmed sectors, and known facts about them and a sector.
 #[derive(Clone)]
 pub struct Ranges {
     pub words: Memory,
     pub length: Term,
-    /// What is known of any range and sector.
+    /// Known fact for any range and sector.
     pub fact: std::rc::Rc<dyn Fn(Term, Term) -> Term>,
     /// The range that a sector lies in, if one.
     pub of: std::rc::Rc<dyn Fn(Term) -> Term>,
@@ -212,7 +212,7 @@ pub struct View {
     pub stable: Memory,
     pub replay: Memory,
     pub fill: Memory,
-    /// Which stream's pages the block holds.
+    /// Stream of the pages in the block.
     pub holds: Memory,
     pub log: Memory,
     pub deltas: Memory,
@@ -222,7 +222,7 @@ pub struct View {
     pub ghost: Ghost,
 }
 
-/// Where a page of the directory, or else of the block table, is noted.
+/// Index of a page of the directory, or else of the block table.
 pub fn table_index(directory: bool, number: Term) -> Term {
     number.plus(n(if directory { 0 } else { TABLES_MAX }))
 }
@@ -241,7 +241,7 @@ pub fn is_table(g: &Ghost, index: Term) -> Term {
     any([directory, table])
 }
 
-/// Where any page of directory or block table is noted, if it is one.
+/// Index of any page of directory or block table, if it is one.
 pub fn any_table() -> Term {
     Word::bits("any page of the tables", 6).0
 }
@@ -340,7 +340,7 @@ impl View {
         any([is_none(place), all(there)])
     }
 
-    /// What recovery would find if all were committed is what the map says, or the sector was trimmed.
+    /// Recovery with everything committed would find the map's place, or the sector was trimmed.
     pub fn replay_holds(&self, sector: Term) -> Term {
         let (now, after) = (self.map.get(sector), self.replay.get(sector));
         any([
@@ -445,7 +445,7 @@ impl View {
         implies(is_table(g, index), all([kept, next]))
     }
 
-    /// A sector's content: what waits in the host's buffer, else what lies where the map says.
+    /// A sector's content: that waiting in the host's buffer, else that at the place in the map.
     pub fn content(&self, buffer: &Buffered, sector: Term) -> Term {
         let place = self.map.get(sector);
         let mapped = choice(is_none(place), n(0), self.data.get(place));
@@ -456,7 +456,7 @@ impl View {
     }
 }
 
-/// What a buffer holds.
+/// Content of a buffer.
 #[derive(Clone)]
 pub struct Buffered {
     pub sectors: Vec<Term>,
@@ -477,7 +477,7 @@ impl Buffered {
 }
 
 impl View {
-    /// What waits to be moved is what its place holds, whose block was not erased since; or it was dropped.
+    /// A sector that waits to be moved has the content of its place, whose block was not erased since; or it was dropped.
     pub fn waiting_holds(&self, sector: Term, place: Term, content: Term) -> Term {
         let here = [
             sector.below(n(SECTORS)),

@@ -19,7 +19,7 @@ pub fn obligations() {
     bounded();
 }
 
-/// A cursor at the beginning of what is appended to any bytes, which any bytes follow.
+/// A cursor at the beginning of bytes that are appended to any bytes, and followed by any bytes.
 fn read_back(put: impl FnOnce(&mut Out)) -> (Cursor<View>, Term) {
     let mut out = Out::new();
     out.append(View::any("before"));

@@ -1,5 +1,5 @@
 //! Obligations: records. Header and claim; the body's parts, read from any bytes, and read again;
-//! the blocks that they may name. What is written and read back: `parts`.
+//! the blocks that they may name. Writing and reading back: `parts`.
 
 use crate::codec::record::{
     Bounds, COVERED_RUN_BLOCKS_MAX, CoveredRun, Cursor, Entry, Malformed, RECORD_BLOCKS_MAX,
@@ -359,7 +359,7 @@ fn bodies() {
             let (claim, body, bounds) = (any_claim(), any_cursor(), any_bounds());
             watch_steps(move |step: &Step| {
                 let mut again = step.before;
-                // Which blocks that lets through is the obligation about blocks.
+                // The obligation about blocks shows which blocks that lets through.
                 let accepted = |what: &str, at, count| {
                     prove(what, truth(bounds.refuse(at, count).is_none()));
                 };

@@ -29,7 +29,7 @@ fn sensible(log_blocks: Word) -> TailHeader<Word> {
     header
 }
 
-/// What holds of a walk at every moment.
+/// Invariant of a walk.
 fn invariant(header: &TailHeader<Word>, log_blocks: Word, scan: &Scan<Word>) -> Term {
     let walked = scan.pos.0.minus(header.tail_pos.0);
     let records = scan.seq.0.minus(header.tail_seq.0);

@@ -21,7 +21,7 @@ impl CodecWord for Word {
 /// Bits of a buffer's length: at most 4 GiB, where a log has at most 1 GiB.
 pub const LENGTH_BITS: u32 = 32;
 
-/// Where bytes come from.
+/// Source of bytes.
 #[derive(Clone)]
 enum Source {
     /// Anything.
@@ -60,7 +60,7 @@ struct Path {
     sources: Vec<Source>,
     hashed: Vec<Hashed>,
     watched: Vec<Term>,
-    /// How many loops this is in, and how many outermost ones are done.
+    /// Current depth of loops, and number of outermost ones that are done.
     depth: u32,
     loops: u32,
     watcher: Option<Watcher>,
@@ -323,7 +323,7 @@ pub fn same_loops() {
     with(|path| path.replayed = Some(std::mem::take(&mut path.ends).into()));
 }
 
-/// Where the last loop that ran to its end left its cursor.
+/// Cursor after the last loop that ran to its end.
 pub fn last_loop_end() -> Option<Term> {
     with(|path| path.ends.last().map(|(_, _, end)| *end))
 }
@@ -351,7 +351,7 @@ impl Out {
         self.length = self.length.plus(length);
     }
 
-    /// What there is now.
+    /// View of the current content.
     pub fn view(&self) -> View {
         View::of(Source::Made(self.pieces.clone()), self.length)
     }
@@ -445,7 +445,7 @@ pub fn compare_bodies_at(place: Term) {
     with(|path| path.watched.push(place));
 }
 
-/// Hashes: a function, and no two inputs (of whatever volumes) have the same hash.
+/// Hashes: a function, and no two inputs (of any volumes) have the same hash.
 pub fn hash(volume: [Term; 2], head: View, zeros: u64, body: Option<View>) -> Term {
     let (known, watched) = with(|path| (path.hashed.clone(), path.watched.clone()));
     let digest = unknown("hash", 256);

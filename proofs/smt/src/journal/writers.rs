@@ -1,5 +1,5 @@
 //! The three computations that hash under a volume's key, with any arguments, and the assumption
-//! that connects them with what a reader finds.
+//! that connects them with a reader's findings.
 //!
 //! **Assumption.** A hash that a reader computes and finds in the bytes that it reads was
 //! computed before, by one of the three writers here, for the same input under the same volume's key.
@@ -57,7 +57,7 @@ pub fn same_header(a: &TailHeader<Word>, b: &TailHeader<Word>) -> Term {
     ])
 }
 
-/// What was once written as a tail header.
+/// Content once written as a tail header.
 pub struct WrittenTail {
     pub volume: Volume,
     pub header: TailHeader<Word>,
@@ -77,7 +77,7 @@ pub fn write_tail() -> WrittenTail {
     }
 }
 
-/// What was once written as a record.
+/// Content once written as a record.
 pub struct WrittenRecord {
     pub volume: Volume,
     pub id: RecordId<Word>,

@@ -45,7 +45,7 @@ struct Cases<'a> {
     all: Vec<Case>,
 }
 
-/// How a changed block gets its checksum back.
+/// Checksum to restore in a changed block.
 #[derive(Clone, Copy)]
 enum Sealed {
     Block,
@@ -273,7 +273,7 @@ impl Cases<'_> {
             let values = numbers(get(self.base.block(at), offset, 8), 8);
             self.values("record", &["/"], (at, offset, 8), values, Sealed::Record);
         }
-        // The first entry: what it names, its flags and counts, its checksum and first range.
+        // The first entry: its block, its flags and counts, its checksum and first range.
         let mut values = numbers(get(self.base.block(at), 112, 8), 8);
         values.extend(places);
         self.values(

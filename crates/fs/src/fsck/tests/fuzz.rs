@@ -75,7 +75,7 @@ fn mutate(random: &mut Random, image: &mut Image, blocks: &[u64]) {
     }
 }
 
-/// Some changes through the mounted code, whatever they come to.
+/// Some changes through the mounted code, with any result.
 fn use_it(fs: &Fs, image: &Image, random: &mut Random) {
     let me = &Caller::root();
     let inos: Vec<u64> = image.paths.values().copied().collect();
@@ -116,7 +116,7 @@ fn use_it(fs: &Fs, image: &Image, random: &mut Random) {
     }
 }
 
-/// Where a damage is, and what is expected of a repair.
+/// Place of a damage, and expectation of a repair.
 #[derive(Default)]
 pub(super) struct Near {
     /// Paths that lead to it.
@@ -248,7 +248,7 @@ pub(super) fn survive(image: &Image, near: &Near, seed: u64) {
         let _ = fs.sync();
         let _ = fs.unmount();
     }
-    // What the mounted code made of it, and the damaged volume itself.
+    // The volume after the mounted code, and the damaged volume itself.
     let used = MemDevice::from_bytes(&device.to_bytes());
     for device in [Arc::new(used), image.device()] {
         let before = fsck(device.clone(), &FsckOptions::default()).map(|report| report.outcome());

@@ -150,8 +150,8 @@ fn list() -> Vec<u8> {
     Acl::new(entries.map(entry).to_vec()).unwrap().to_xattr()
 }
 
-/// Reads everything that can be reached, through the mounted code. Returns how many inodes that
-/// were, and what went wrong.
+/// Reads everything that can be reached, through the mounted code. Returns the number of
+/// inodes, and the failures.
 pub(super) fn walk(fs: &Fs) -> (usize, Vec<String>) {
     let me = &Caller::root();
     let (mut seen, mut errors) = (0, Vec::new());
@@ -345,7 +345,7 @@ impl Image {
         bytes[at..at + 24].copy_from_slice(item.as_bytes());
     }
 
-    /// Block and unit of an entry, and what it is.
+    /// Block, unit and content of an entry.
     pub(super) fn entry<R>(&self, dir: Ino, name: &[u8], look: impl Fn(u64, &Raw<'_>) -> R) -> R {
         for item in self.tree(dir).0 {
             let at = item.block.get();

@@ -5,8 +5,8 @@ use super::image::{Image, mount, walk};
 use crate::fsck::{Outcome, Problem};
 use std::collections::BTreeMap;
 
-/// Repairs an image, and asserts that a second check finds nothing to repair, that what can be reached is still there,
-/// and that a mount leaves no orphan.
+/// Repairs an image, and asserts that a second check finds nothing to repair, that all reachable content is still
+/// there, and that a mount leaves no orphan.
 fn is_put_right(image: &Image) {
     let (before, _) = walk(&mount(image.device()));
     let (repaired, report) = image.repair();

@@ -1,4 +1,4 @@
-//! What repairs leave: names in lost+found, one form of attributes; what findings say; full volumes.
+//! Results of repairs: names in lost+found, one form of attributes; texts of findings; full volumes.
 
 use super::image::{Image, mount};
 use super::plant::is_sound;
@@ -7,7 +7,7 @@ use Problem as P;
 use steadfast_vfs::{Caller, Errno, FileKind, FileSystem};
 
 #[test]
-fn what_lost_its_name_is_found_in_lost_and_found() {
+fn inodes_without_a_name_go_to_lost_and_found() {
     let mut image = Image::populated();
     image.wipe_entry(image.ino("/"), b"a");
     image.wipe_entry(image.ino("/"), b"flat");
@@ -64,7 +64,7 @@ fn of_two_forms_of_attributes_one_is_kept_the_block_if_it_is_whole() {
 }
 
 #[test]
-fn findings_name_the_path_and_say_what_a_repair_does() {
+fn findings_name_the_path_and_the_effect_of_a_repair() {
     let mut image = Image::populated();
     image.edit_inode(image.ino("/a/b/small"), |inode| inode.nlink = 7.into());
     let report = image.check();

@@ -429,7 +429,7 @@ fn names_of(image: &Image) -> Vec<String> {
 }
 
 #[test]
-fn corner_12_a_damaged_record_costs_what_comes_behind_it_and_nothing_else() {
+fn corner_12_a_damaged_record_costs_the_records_after_it_and_nothing_else() {
     let (mut image, names) = all_in_the_log();
     assert_eq!(names_of(&image), names);
     let log = image.volume.log_start..image.volume.log_start + image.volume.log_blocks;

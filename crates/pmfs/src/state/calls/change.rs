@@ -10,7 +10,7 @@ use crate::state::{
     Freed, Inode, Medium, Owned, PageRun, Ready, Result, Targets, Times, Touches, Unseen,
 };
 
-/// What happens to pages.
+/// Change of pages.
 #[must_use]
 pub enum PageChange<'f> {
     /// Free pages become part of the inode.
@@ -19,7 +19,7 @@ pub enum PageChange<'f> {
         pages: FreePages<'f>,
         /// Offset of the first, in pages.
         offset: u64,
-        /// What they hold.
+        /// Kind of their content.
         kind: PageKind,
         /// [`PageState::Written`], or [`PageState::Unwritten`] for space without content.
         state: PageState,
@@ -44,7 +44,7 @@ pub enum PageChange<'f> {
         pages: PageRun,
         /// Offset of the first, in pages.
         offset: u64,
-        /// What they hold.
+        /// Kind of their content.
         kind: PageKind,
         /// Their state until now.
         state: PageState,
@@ -56,7 +56,7 @@ pub enum PageChange<'f> {
 pub struct DataStore<'a> {
     /// Byte of the region.
     pub at: u64,
-    /// What is stored there; it may go on to the next pages of the region.
+    /// Bytes to store; they may go on to the next pages of the region.
     pub bytes: Bytes<'a>,
 }
 
@@ -65,11 +65,11 @@ pub struct DataStore<'a> {
 pub struct Change<'a, 'f> {
     /// Which.
     pub inode: InodeRef,
-    /// What it is afterwards.
+    /// Attributes after the change.
     pub attributes: Attributes,
     /// Times to set.
     pub times: Times,
-    /// What happens to its pages; runs as long as possible.
+    /// Changes of its pages; runs as long as possible.
     pub pages: SmallVec<[PageChange<'f>; 2]>,
     /// New content.
     pub data: SmallVec<[DataStore<'a>; 2]>,
@@ -77,7 +77,7 @@ pub struct Change<'a, 'f> {
     pub inline: Option<&'a [u8]>,
 }
 
-/// What happens to the pages of one inode, checked.
+/// Checked changes of the pages of one inode.
 #[derive(Default)]
 struct Pages<'i, 'f> {
     adopted: SmallVec<[Adoption<'f>; 1]>,
@@ -173,7 +173,7 @@ pub fn change(m: &Medium, mut change: Change<'_, '_>) -> Result<Freed<Clean>> {
     make(m, &mut change)
 }
 
-/// The same with what is too long to be moved about; its pages are gone afterwards.
+/// The same with the parts that are too large to be moved; its pages are gone afterwards.
 ///
 /// # Errors
 /// As [`change`].

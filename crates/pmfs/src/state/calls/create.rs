@@ -70,7 +70,7 @@ pub struct Created {
     pub placed: Placed,
 }
 
-/// What must be durable before the name.
+/// Content that must be durable before the name.
 struct Body<'a, 'f> {
     inline: &'a [u8],
     pages: Vec<(Adoption<'f>, &'a [u8])>,

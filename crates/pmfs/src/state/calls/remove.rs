@@ -22,7 +22,7 @@ pub struct Remove {
     pub kills: Vec<PageRun>,
 }
 
-/// What a removal leaves.
+/// Result of a removal.
 #[must_use]
 #[derive(Debug)]
 pub struct Removed {

@@ -12,7 +12,7 @@ use crate::state::{
     Unlinked,
 };
 
-/// Where a rename leads.
+/// Target of a rename.
 #[must_use]
 pub enum Target<'a, 'f> {
     /// To a name that does not exist.
@@ -78,11 +78,11 @@ pub struct Rename<'a, 'f> {
     pub to: Target<'a, 'f>,
 }
 
-/// What a rename leaves.
+/// Result of a rename.
 #[must_use]
 #[derive(Debug)]
 pub struct Renamed {
-    /// Where the new name is.
+    /// Place of the new name.
     pub placed: Placed,
     /// The old name's slots.
     pub slots: FreedSlots<Clean>,
@@ -155,8 +155,8 @@ pub struct Exchange {
 
 /// Exchanges two names. Two names of one inode stay as they are.
 ///
-/// Plan: `other slot: pointer to the one with the inode that it is to get, commit word | the one: pointer = 0, commit word, new tag`. As a
-/// rename; the pointer says what the first slot becomes. (SquirrelFS has no exchange.)
+/// Plan: `other slot: pointer to the one with the inode that it is to get, commit word | the one: pointer = 0, commit word, new
+/// tag`. As a rename; the pointer has the future inode of the first slot. (SquirrelFS has no exchange.)
 ///
 /// # Errors
 /// Before the first store: [`Error::NotThere`](crate::state::Error::NotThere), `Stale`, `TagsExhausted`.
@@ -188,11 +188,11 @@ pub struct Whiteout<'a, 'f> {
     pub birth: Birth<'a, 'f>,
 }
 
-/// What a rename with a whiteout leaves.
+/// Result of a rename with a whiteout.
 #[must_use]
 #[derive(Debug)]
 pub struct RenamedWhiteout {
-    /// Where the new name is.
+    /// Place of the new name.
     pub placed: Placed,
     /// The inode under the old name.
     pub whiteout: InodeRef,

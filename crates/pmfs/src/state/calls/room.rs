@@ -1,4 +1,4 @@
-//! Where a new name goes: the first steps that `create`, `symlink`, `link` and `rename` have in common.
+//! Place of a new name: the first steps that `create`, `symlink`, `link` and `rename` have in common.
 //!
 //! ```text
 //! short name, free slot        nothing first
@@ -7,8 +7,8 @@
 //! long name, new page          zeros, the further slots | descriptor of the page, ..
 //! ```
 //!
-//! [`Prepared`] is what must be durable first, in flight; [`Prepared::settle`] fences it, adopts a new page, and yields a slot
-//! that holds the name's words and waits for its commit word.
+//! [`Prepared`] is the content that must be durable first, in flight; [`Prepared::settle`] fences it, adopts a new page, and
+//! yields a slot that holds the name's words and waits for its commit word.
 
 use crate::layout::{InodeRef, Place};
 use crate::state::dentry::states::{Continued, Free, Named};
@@ -29,7 +29,7 @@ pub struct Touch {
     pub now: u64,
 }
 
-/// Where a name goes.
+/// Room for a name.
 #[must_use]
 pub enum Room<'f> {
     /// Into slots of a page that the directory has: as many as the name takes.
@@ -50,11 +50,11 @@ pub struct NewName<'a, 'f> {
     pub dir: InodeRef,
     /// The name, 1 to 255 bytes.
     pub name: &'a [u8],
-    /// Where it goes.
+    /// Room for the name.
     pub room: Room<'f>,
 }
 
-/// Where a name went.
+/// Result of placing a name.
 #[must_use]
 #[derive(Debug)]
 pub struct Placed {

@@ -16,14 +16,14 @@ use crate::state::{Error, Result};
 /// Bytes for pages.
 #[derive(Clone, Copy, Debug)]
 pub enum Bytes<'a> {
-    /// These.
+    /// These bytes.
     Data(&'a [u8]),
-    /// As many zeros.
+    /// This many zeros.
     Zeros(u64),
 }
 
 impl Bytes<'_> {
-    /// How many.
+    /// Number of bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
     #[inline]
@@ -82,7 +82,7 @@ impl<'i> Targets<'i> {
         }
     }
 
-    /// And the pages that it has.
+    /// Adds the pages that the inode has.
     #[must_use]
     #[inline]
     pub fn and_own(mut self, inode: &Inode<'i, Clean, Live>) -> Targets<'i> {

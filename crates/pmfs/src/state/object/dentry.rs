@@ -52,14 +52,14 @@ pub mod states {
     /// Names the inode `'j`, which another slot had named.
     pub struct Swapped<'j>(Of<'j>);
 
-    /// How a slot came to name its inode: it has a new name.
+    /// Origin of a slot's inode: it has a new name.
     pub struct New(());
     /// By a rename from the slot `'s`, which is to be cleared.
     pub struct From<'s>(Of<'s>);
     /// By an exchange with the slot `'s`, which is to name the inode `'j` instead.
     pub struct Swap<'s, 'j>(Of<'s>, Of<'j>);
 
-    /// Why a slot was cleared: its name was removed.
+    /// Reason why a slot was cleared: its name was removed.
     pub struct Removed(());
     /// Its inode has another name now.
     pub struct Moved(());
@@ -76,11 +76,11 @@ pub struct Dentry<'s, P, S> {
     place: Place,
     /// Slots that it has.
     count: u64,
-    /// What it named before the call, or [`NOTHING`].
+    /// Inode that it named before the call, or [`NOTHING`].
     old: InodeRef,
-    /// What it is going to name.
+    /// Inode that it is going to name.
     new: InodeRef,
-    /// What the other slot of an exchange is to name.
+    /// Inode that the other slot of an exchange is to name.
     other: InodeRef,
     _brand: PhantomData<fn(&'s ()) -> &'s ()>,
     _state: PhantomData<(P, S)>,
@@ -116,7 +116,7 @@ impl<'s, P, S> Dentry<'s, P, S> {
         }
     }
 
-    /// Where it is.
+    /// Its place.
     #[must_use]
     #[inline]
     pub fn place(&self) -> Place {

@@ -65,7 +65,7 @@ impl Runs {
         }
     }
 
-    /// What was freed is found in the trees from now on.
+    /// Moves the freed run to the trees, where it is found from now on.
     fn gather(&mut self) {
         if let Some((start, len)) = self.freed.take() {
             self.merge(start, len);
@@ -93,7 +93,7 @@ impl Runs {
         self.insert(start, len);
     }
 
-    /// What is left of a run that was taken from.
+    /// Keeps the rest of a run that was taken from.
     fn leave(&mut self, start: u64, len: u64) {
         if len > 0
             && let Some((start, len)) = self.last.replace((start, len))
@@ -204,7 +204,7 @@ impl Numbers {
         Some((self.base + index) as u32)
     }
 
-    /// What is ready, with a number at least.
+    /// Ready numbers, at least one.
     #[cold]
     fn refill(&self) -> Option<u64> {
         let mut rest = self.rest();
@@ -263,7 +263,7 @@ fn lock<T>(mutex: &Padded<Mutex<T>>) -> MutexGuard<'_, T> {
     mutex.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many shards of at least `least` things there are of `all`, and how large they are.
+/// Number of shards of at least `least` things, of `all`, and their size.
 fn sharded(all: u64, least: u64) -> (u64, u64) {
     let shards = (all / least).clamp(1, SHARDS_MAX);
     let size = all.div_ceil(shards).max(1);

@@ -53,7 +53,7 @@ pub struct Inode<'i, P, S> {
     _state: PhantomData<(P, S)>,
 }
 
-/// What a new inode is.
+/// A new inode.
 #[derive(Clone, Copy, Debug)]
 pub struct Newborn<'a> {
     /// Kind.
@@ -68,13 +68,13 @@ pub struct Newborn<'a> {
     pub size_or_rdev: u64,
     /// Its four times.
     pub now: u64,
-    /// Where its extended attributes are.
+    /// Place of its extended attributes.
     pub attributes: AttributePlace,
     /// A symlink's target or inline attributes; at most [`INLINE_BYTES`].
     pub inline: &'a [u8],
 }
 
-/// What an inode is after a commit.
+/// Attributes of an inode after a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
     /// Permission bits, 12.
@@ -85,7 +85,7 @@ pub struct Attributes {
     pub gid: u32,
     /// Size in bytes; of a device: its number.
     pub size: u64,
-    /// Where its extended attributes are.
+    /// Place of its extended attributes.
     pub place: AttributePlace,
 }
 
@@ -278,7 +278,7 @@ impl<'i> Inode<'i, Clean, Live> {
         self.m.load(self.at + slot)
     }
 
-    /// Where its attributes are.
+    /// Place of its attributes.
     #[must_use]
     #[inline]
     pub fn attribute_place(&self) -> AttributePlace {
@@ -330,7 +330,7 @@ impl<'i> Inode<'i, Clean, Live> {
 
     /// Stores the other slots and then the commit word: everything that names the new sequence counts from here on.
     ///
-    /// What is `ready` is durable. What is `beside` it may reach the medium before, after or never: see
+    /// `ready` is durable. `beside` may reach the medium before, after or never: see
     /// [`Descriptors::beside`].
     #[inline]
     pub fn commit(

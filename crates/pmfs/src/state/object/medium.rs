@@ -25,7 +25,7 @@ pub struct Medium {
 /// Tags that a thread takes at once.
 const TAGS_AT_ONCE: u64 = 64;
 
-/// Where new tags come from.
+/// Source of new tags.
 struct Tags {
     /// Tells blocks of this medium from those of others, and from those that were taken before tags began anew.
     id: AtomicU64,
@@ -64,7 +64,7 @@ impl Medium {
         })
     }
 
-    /// Where the objects are.
+    /// Places of the objects.
     #[must_use]
     #[inline]
     pub fn geometry(&self) -> &Geometry {
@@ -107,7 +107,7 @@ impl Medium {
         self.region.failed()
     }
 
-    /// When stores are durable.
+    /// Persistence of stores.
     #[must_use]
     #[inline]
     pub fn durability(&self) -> Durability {

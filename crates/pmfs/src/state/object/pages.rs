@@ -8,8 +8,8 @@
 //!   as zeros, too), and pages that die unwritten or past the new end (recovery frees written pages there).
 //! * [`Killed`]: pages of a directory that is removed.
 //!
-//! Two descriptors share a line. Other threads may store to the other one, and write the line back: that is no more than what the
-//! cache may do at any time, and the words of one descriptor stay in their order.
+//! Two descriptors share a line. Other threads may store to the other one, and write the line back: the cache may do that at
+//! any time, too, and the words of one descriptor stay in their order.
 //!
 //! The first two kinds name the next sequence of their inode, so that none counts without the commit. Possible errors are checked
 //! before the first store: [`Next`], [`Owned`] and [`Unseen`] are the proofs.
@@ -43,7 +43,7 @@ pub struct Adoption<'f> {
     pub pages: FreePages<'f>,
     /// Offset of the first in its object, in pages.
     pub offset: u64,
-    /// What they hold.
+    /// Kind of their content.
     pub kind: PageKind,
 }
 
@@ -54,7 +54,7 @@ pub struct Extent {
     pub pages: PageRun,
     /// Offset of the first in its object, in pages.
     pub offset: u64,
-    /// What they hold.
+    /// Kind of their content.
     pub kind: PageKind,
     /// Their state.
     pub state: PageState,
@@ -139,7 +139,7 @@ impl<'i> Inode<'i, Clean, Live> {
         })
     }
 
-    /// Checks that the descriptors of a run are there and name this inode, and what else `sound` asks of each.
+    /// Checks that the descriptors of a run are there and name this inode, and the other conditions of `sound`.
     #[inline]
     fn check(&self, run: PageRun, sound: impl Fn(u64, u64) -> bool) -> Result<()> {
         let (m, PageRun { start, len }) = (self.m, run);

@@ -1,4 +1,4 @@
-//! How durable an object's last stores are: `Dirty`, `InFlight`, `Clean`; the brands of objects; and the fence.
+//! Durability of an object's last stores: `Dirty`, `InFlight`, `Clean`; the brands of objects; and the fence.
 
 use std::marker::PhantomData;
 
@@ -75,7 +75,7 @@ pub struct Witness(());
 #[diagnostic::on_unimplemented(
     message = "a fence does not make `{Self}` durable",
     label = "not in flight",
-    note = "call `flush` on what is `Dirty` first; what is `Clean` needs no fence"
+    note = "call `flush` on a `Dirty` object first; a `Clean` one needs no fence"
 )]
 pub trait Fenced: FencedSealed {
     /// The same, durable.

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_not_free_until_it_is_given_back() {
+    fn taken_slots_are_not_free_until_they_are_given_back() {
         let mut map = SlotMap::new();
         map.put(Place::new(Page(7), 60), 4);
         map.put(Place::new(Page(3), 0), 2);

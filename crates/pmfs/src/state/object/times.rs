@@ -25,7 +25,7 @@ pub struct Times {
 #[must_use]
 pub struct Stamps<'m, P> {
     m: &'m Medium,
-    /// Where these lines begin, each of them once.
+    /// Address of each line, once.
     lines: SmallVec<[u64; 4]>,
     _state: PhantomData<P>,
 }
@@ -38,7 +38,7 @@ pub struct Touches<'m> {
 }
 
 impl<'m> Touches<'m> {
-    /// None yet.
+    /// A set without times.
     #[inline]
     pub fn new(m: &'m Medium) -> Touches<'m> {
         Touches {

@@ -130,7 +130,7 @@ impl FreeSlots {
         self.first
     }
 
-    /// How many.
+    /// Number of slots.
     #[must_use]
     #[inline]
     pub fn count(&self) -> u64 {
@@ -143,7 +143,7 @@ impl FreeSlots {
 pub struct PageRun {
     /// The first.
     pub start: Page,
-    /// How many.
+    /// Number of pages.
     pub len: u64,
 }
 
@@ -151,7 +151,7 @@ pub struct PageRun {
 pub type PageRuns = SmallVec<[PageRun; 2]>;
 
 /// Inodes and pages that a call freed. Only [`Freed<Clean>`] exists: it is made of things that are clean.
-#[must_use = "what is not given to the free space is lost until the next mount"]
+#[must_use = "pages and inodes not given to the free space are lost until the next mount"]
 pub struct Freed<P> {
     pub(super) pages: PageRuns,
     pub(super) inode: Option<u32>,
@@ -177,7 +177,7 @@ impl Freed<Clean> {
 }
 
 /// Slots that a call freed. Only [`FreedSlots<Clean>`] exists.
-#[must_use = "what is not given to the slot map is lost until the next mount"]
+#[must_use = "slots not given to the slot map are lost until the next mount"]
 #[derive(Debug)]
 pub struct FreedSlots<P> {
     pub(super) first: Place,
@@ -203,7 +203,7 @@ impl FreedSlots<Clean> {
         self.first
     }
 
-    /// How many.
+    /// Number of slots.
     #[must_use]
     #[inline]
     pub fn count(&self) -> u64 {
@@ -289,7 +289,7 @@ impl Orphan {
     }
 }
 
-/// What a mount found free, in whole ranges.
+/// Free space that a mount found, in whole ranges.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Survey {
     /// Pages for data that nothing reaches.

@@ -156,7 +156,7 @@ fn names(lab: &Lab) {
 }
 
 #[test]
-fn calls_on_names_cost_what_their_plans_say() {
+fn calls_on_names_cost_as_planned() {
     names(&Lab::new(4 << 20));
     names(&Lab::eadr(4 << 20));
 }
@@ -299,7 +299,7 @@ fn renames(lab: &Lab) {
 }
 
 #[test]
-fn renames_cost_what_their_plans_say() {
+fn renames_cost_as_planned() {
     renames(&Lab::new(4 << 20));
     renames(&Lab::eadr(4 << 20));
 }
@@ -511,7 +511,7 @@ fn changes(lab: &Lab) {
 }
 
 #[test]
-fn changes_cost_what_their_plans_say() {
+fn changes_cost_as_planned() {
     changes(&Lab::new(4 << 20));
     changes(&Lab::eadr(4 << 20));
 }

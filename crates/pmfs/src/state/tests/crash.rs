@@ -12,7 +12,7 @@ use crate::options::MountOptions;
 use crate::table::Content as Held;
 use smallvec::smallvec;
 
-/// Paths, with what is under them. Two names of one inode show its number in the order of the paths.
+/// Paths, with their content. Two names of one inode show its number in the order of the paths.
 type Tree = BTreeMap<Vec<u8>, String>;
 
 fn tree(region: Region) -> Tree {
@@ -105,7 +105,7 @@ fn cut<R>(lab: &Lab, what: &str, call: impl FnOnce() -> R) -> R {
         samples: 60,
         seed: 1,
     };
-    // Data words are many, and alike: what the tables and slots hold is varied first.
+    // Data words are many, and alike: the words of tables and slots are varied first.
     let first = |at: u64| !lab.m.geometry().is_data_page(Page(at / PAGE_BYTES));
     let (mut old, mut new) = (0, 0);
     let looked = trace.explore(&options, first, |image| {

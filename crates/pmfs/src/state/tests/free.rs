@@ -26,7 +26,7 @@ fn all_pages_of_a_volume_can_be_taken_once() {
     assert!(lab.space.pages(1, None).is_none());
     drop(runs);
     assert_eq!(lab.space.free_pages(), all);
-    // What went back merged: one run again.
+    // The freed pages merged: one run again.
     assert_eq!(lab.space.pages(3000, None).unwrap().len(), 1);
 }
 

@@ -20,7 +20,7 @@ use crate::layout::{AttributePlace, Geometry, InodeRef, PageKind, PageState, ROO
 use crate::mkfs::{MkfsOptions, mkfs};
 use smallvec::smallvec;
 
-/// A volume with what a file system keeps in memory of it: the free space, and the pages and free slots of one directory.
+/// A volume with a file system's state in memory: the free space, and the pages and free slots of one directory.
 pub(super) struct Lab {
     pub(super) m: Medium,
     pub(super) space: FreeSpace,
@@ -33,7 +33,7 @@ pub(super) struct Dir {
     pub(super) pages: Vec<PageRun>,
 }
 
-/// What a call did.
+/// Cost of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cost {
     pub(super) fences: u64,

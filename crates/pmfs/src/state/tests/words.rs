@@ -94,7 +94,7 @@ fn names_of_every_length_are_stored_whole() {
 }
 
 #[test]
-fn a_new_page_shows_nothing_of_what_was_in_it() {
+fn a_new_page_shows_nothing_of_its_old_content() {
     let lab = Lab::new(1 << 20);
     let mut dir = Dir::new(root());
     for name in [&b"short"[..], &[b'l'; 200]] {
@@ -284,7 +284,7 @@ fn an_exchange_leaves_no_pointer_that_could_come_to_life() {
     let made = [b"a", b"b", b"c"].map(|name| lab.make(&mut dir, name, FileKind::Regular));
     let mut names = made.map(|(inode, _)| inode);
     let places = made.map(|(_, place)| place);
-    // Every pointer to a slot is out of date after every exchange, whatever came before.
+    // Every pointer to a slot is out of date after every exchange, with any history.
     let mut x = 1u64;
     for _ in 0..200 {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
