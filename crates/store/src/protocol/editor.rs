@@ -1,18 +1,18 @@
-//! A machine that changes the list of snapshots without owning the volume.
+//! The editor: it changes the list of snapshots without owning the volume.
 //!
-//! It keeps the claim, so it fences nobody. Each attempt puts a list under a new name, then swaps `head` from the version
-//! whose list it changed. When the outcome is open and `head` has moved on, the caller looks whether its change is there.
+//! It keeps the claim, so it fences no writer. Each attempt puts a list under a new name, then swaps `head` from the version
+//! whose list it changed. If the outcome is unknown and `head` has changed, the caller checks whether its change is there.
 
 use super::{Answer, Head, Nonce, ObjectName, Reference, Request, Stamp};
 
-/// What an editor tells its driver.
+/// An instruction of an editor to its driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Edit {
-    /// Send this.
+    /// Send this request.
     Send(Request),
     /// The current head. Load its roots; if the change is not in them, call [`Editor::write`].
     Read(Head),
-    /// The change is in this version of `head`.
+    /// The change took effect; this version of `head` has it.
     Done(Head),
     /// The list's name is taken: the nonce was used before.
     Doubled(ObjectName),
@@ -33,7 +33,7 @@ impl Editor {
         (Editor { wish: None }, Request::ReadHead)
     }
 
-    /// Puts a list with the contents `stamp` and makes `head` name it, if it still is `from`. The nonce is new for each call.
+    /// Puts a list with the contents `stamp`, and makes `head` name it if `head` still is `from`. Each call needs a new nonce.
     pub fn write(&mut self, from: Head, stamp: Stamp, nonce: Nonce) -> Request {
         let name = ObjectName::Roots {
             term: from.claim.term,
