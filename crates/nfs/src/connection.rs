@@ -84,7 +84,7 @@ struct State {
     ended: bool,
     closed: bool,
     /// A call may begin TLS: do not read before its answer.
-    turning: bool,
+    tls_pending: bool,
     in_flight: u32,
     /// Upper bound on the bytes of replies in progress.
     reply_bytes: usize,
@@ -186,7 +186,7 @@ impl Connection {
                 hangup: false,
                 ended: false,
                 closed: false,
-                turning: false,
+                tls_pending: false,
                 in_flight: 0,
                 reply_bytes: 0,
                 queue: VecDeque::new(),
@@ -319,7 +319,7 @@ impl Connection {
             state.in_flight += 1;
             state.calls += 1;
             state.reply_bytes += reply_bytes;
-            state.turning = self.may_begin_tls() && rpc::may_begin_tls(record.as_ref());
+            state.tls_pending = self.may_begin_tls() && rpc::may_begin_tls(record.as_ref());
             Taken {
                 record,
                 reply_bytes,
@@ -402,7 +402,7 @@ impl Connection {
             true => 1,
             false => self.reactor.limits.in_flight,
         };
-        state.turning
+        state.tls_pending
             || state.in_flight >= in_flight_max
             || replies > self.reactor.limits.reply_bytes
             || (self.guest && state.calls >= GUEST_CALLS)

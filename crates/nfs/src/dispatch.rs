@@ -240,7 +240,7 @@ impl Service {
             // Also for partial effects of a failed call.
             debts.owe_everything(volume);
         }
-        noted.came_to(status);
+        noted.set_outcome(status);
         if let Some((volume, wanted)) = debts.take() {
             let call = Unanswered {
                 connection: Arc::clone(connection),

@@ -246,13 +246,13 @@ impl Events {
                 lock = (running.watch.wait(lock)).unwrap_or_else(PoisonError::into_inner);
             }
             drop(lock);
-            let (mut ended, mut looks) = (0, 0);
-            while looks < RELIEF_ENDS_AFTER && !self.is_stopping() {
+            let (mut ended, mut checks) = (0, 0);
+            while checks < RELIEF_ENDS_AFTER && !self.is_stopping() {
                 thread::sleep(RELIEF_AFTER);
                 let before = std::mem::replace(&mut ended, running.ended.load(Ordering::Relaxed));
-                looks = match self.guard.load(Ordering::SeqCst) {
+                checks = match self.guard.load(Ordering::SeqCst) {
                     NOBODY => 0,
-                    _ => looks + 1,
+                    _ => checks + 1,
                 };
                 if ended == before {
                     self.call_if_unguarded();

@@ -56,7 +56,7 @@ pub(crate) struct Memory {
     free: Mutex<Vec<Vec<u8>>>,
     /// Connections that wait until calls in progress give memory back.
     waiting: Mutex<HashMap<u64, Arc<dyn Waiter>>>,
-    someone_waits: AtomicBool,
+    has_waiters: AtomicBool,
 }
 
 impl Memory {
@@ -67,7 +67,7 @@ impl Memory {
             buffer_bytes,
             free: Mutex::default(),
             waiting: Mutex::default(),
-            someone_waits: AtomicBool::new(false),
+            has_waiters: AtomicBool::new(false),
         }
     }
 
@@ -120,7 +120,7 @@ impl Memory {
     pub(crate) fn wait(&self, waiter: Arc<dyn Waiter>) {
         self.metrics.memory_waits.fetch_add(1, Relaxed);
         self.waiting().insert(waiter.token(), waiter);
-        self.someone_waits.store(true, Relaxed);
+        self.has_waiters.store(true, Relaxed);
         // Memory that was given back before the line above woke no waiting connection.
         fence(SeqCst);
         if self.missing(self.buffer_bytes) == 0 {
@@ -133,7 +133,7 @@ impl Memory {
         // Pairs with the fence in `wait`: this thread sees the waiting connection, or `wait` sees the memory that was given
         // back.
         fence(SeqCst);
-        if self.someone_waits.swap(false, Relaxed) {
+        if self.has_waiters.swap(false, Relaxed) {
             let waiting = std::mem::take(&mut *self.waiting());
             for waiter in waiting.into_values() {
                 waiter.post();

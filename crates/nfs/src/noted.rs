@@ -25,7 +25,7 @@ pub(crate) struct Noted {
 
 impl Noted {
     /// Sets the outcome, which a failed commit may still replace.
-    pub(crate) fn came_to(&mut self, status: Option<nfsstat3>) {
+    pub(crate) fn set_outcome(&mut self, status: Option<nfsstat3>) {
         self.status = status;
     }
 }

@@ -16,7 +16,7 @@ struct State<T> {
     /// Number of calls that have a slot or are being tried.
     busy: usize,
     parked: VecDeque<T>,
-    put_off: VecDeque<T>,
+    deferred: VecDeque<T>,
 }
 
 /// See the module's header.
@@ -34,7 +34,7 @@ impl<T> Slots<T> {
                 free: workers.saturating_sub(workers.div_ceil(8).max(2)).max(1),
                 busy: 0,
                 parked: VecDeque::new(),
-                put_off: VecDeque::new(),
+                deferred: VecDeque::new(),
             }),
             busy_max: workers.saturating_sub(1).max(1),
         }
@@ -84,12 +84,12 @@ impl<T> Slots<T> {
     }
 
     /// Defers a call until it can be tried. Returns the call if it can be tried by now.
-    pub(crate) fn put_off(&self, call: T) -> Option<T> {
+    pub(crate) fn defer(&self, call: T) -> Option<T> {
         let mut state = self.state();
         if state.busy < self.busy_max {
             return Some(call);
         }
-        state.put_off.push_back(call);
+        state.deferred.push_back(call);
         None
     }
 
@@ -102,7 +102,7 @@ impl<T> Slots<T> {
     pub(crate) fn resume(&self) -> Option<T> {
         let mut state = self.state();
         match state.busy < self.busy_max {
-            true => state.put_off.pop_front(),
+            true => state.deferred.pop_front(),
             false => None,
         }
     }
@@ -117,7 +117,7 @@ mod tests {
         let slots = Slots::new(9);
         assert_eq!((0..9).filter(|_| slots.take()).count(), 7);
         assert!(slots.begin_trial() && !slots.begin_trial(), "one is left");
-        assert_eq!((slots.put_off(8), slots.put_off(9)), (None, None));
+        assert_eq!((slots.defer(8), slots.defer(9)), (None, None));
         assert_eq!(slots.resume(), None);
         slots.end_trial();
         assert_eq!(slots.resume(), Some(8));

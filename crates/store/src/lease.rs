@@ -129,14 +129,14 @@ impl ServingLease {
         if self.unheeded {
             return true;
         }
-        match self.looks() {
+        match self.may_answer_now() {
             Some(may) => may,
-            None => self.driver.wait_for_lease(&|| self.looks()),
+            None => self.driver.wait_for_lease(&|| self.may_answer_now()),
         }
     }
 
     /// None: the lease has run out, and may be renewed.
-    fn looks(&self) -> Option<bool> {
+    fn may_answer_now(&self) -> Option<bool> {
         if self.shown.over.load(Ordering::Acquire) {
             return Some(false);
         }

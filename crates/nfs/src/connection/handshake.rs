@@ -23,7 +23,7 @@ impl Connection {
     /// Called when it is known whether TLS begins.
     pub(crate) fn read_on(&self) {
         let mut state = self.state();
-        if std::mem::take(&mut state.turning) {
+        if std::mem::take(&mut state.tls_pending) {
             self.unpause(&mut state);
             self.settle(&mut state);
         }

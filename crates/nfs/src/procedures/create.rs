@@ -81,10 +81,10 @@ fn make_new(dir: &Node<'_>, name: &[u8], make: impl FnOnce() -> Step<Attr>) -> M
 }
 
 /// For a new object with attributes to set, the last operation leaves the note.
-fn may_be_dressed(dir: &Node<'_>, set: &SetAttr) {
+fn defer_note(dir: &Node<'_>, set: &SetAttr) {
     let plain = SetAttr { perm: None, ..*set };
     if !is_nothing(&plain) {
-        dir.goes_in_parts();
+        dir.note_in_parts();
     }
 }
 
@@ -106,16 +106,16 @@ fn rest_of(node: &Node<'_>, made: &Attr, set: &SetAttr) -> SetAttr {
 }
 
 /// Sets the other attributes of a new object, or removes the object on failure.
-fn dress(dir: &Node<'_>, name: &[u8], made: Attr, set: &SetAttr) -> Step<Attr> {
+fn set_rest(dir: &Node<'_>, name: &[u8], made: Attr, set: &SetAttr) -> Step<Attr> {
     let rest = rest_of(dir, &made, set);
     if is_nothing(&rest) {
-        dir.is_whole();
+        dir.note_whole();
         return Ok(made);
     }
     let fs = dir.volume.fs();
     let dressed = failed(fs.setattr(&dir.caller, made.ino, &rest));
     if dressed.is_ok() {
-        dir.is_whole();
+        dir.note_whole();
     } else {
         let _ = match made.kind {
             FileKind::Directory => fs.rmdir(&dir.caller, dir.ino(), name),
@@ -142,7 +142,7 @@ fn create_exclusively(
     verifier: [u8; NFS3_CREATEVERFSIZE],
 ) -> Step<Object> {
     let fs = dir.volume.fs();
-    dir.goes_in_parts();
+    dir.note_in_parts();
     let (atime, mtime) = verifier_times(verifier);
     let node = NewNode {
         kind: FileKind::Regular,
@@ -182,7 +182,7 @@ fn rests_on(dir: &Node<'_>, found: &Attr) {
 /// Makes a file, or finds the existing one.
 fn create_or_find(dir: &Node<'_>, name: &[u8], set: &SetAttr, guarded: bool) -> Step<Object> {
     convert::settable(set)?;
-    may_be_dressed(dir, set);
+    defer_note(dir, set);
     let fs = dir.volume.fs();
     let node = NewNode {
         kind: FileKind::Regular,
@@ -190,7 +190,7 @@ fn create_or_find(dir: &Node<'_>, name: &[u8], set: &SetAttr, guarded: bool) -> 
         rdev: 0,
     };
     match failed(fs.mknod(&dir.caller, dir.ino(), name, &node)) {
-        Ok(made) => dress(dir, name, made, set).map(Object::New),
+        Ok(made) => set_rest(dir, name, made, set).map(Object::New),
         Err(nfsstat3::NFS3ERR_EXIST) if !guarded => {
             let found = failed(fs.lookup(&dir.caller, dir.ino(), name))?;
             match found.kind {
@@ -278,10 +278,10 @@ pub(super) fn mkdir(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKDIR3re
     let set = SetAttr { size: None, ..set };
     let made = make_new(&dir, name, || {
         convert::settable(&set)?;
-        may_be_dressed(&dir, &set);
+        defer_note(&dir, &set);
         let perm = set.perm.unwrap_or(DEFAULT_DIR_PERM);
         let made = failed(dir.volume.fs().mkdir(&dir.caller, dir.ino(), name, perm))?;
-        dress(&dir, name, made, &set)
+        set_rest(&dir, name, made, &set)
     });
     Ok(match made {
         Ok((attr, dir_wcc)) => Nfs3Result::Ok(MKDIR3resok {
@@ -307,7 +307,7 @@ pub(super) fn symlink(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SYMLIN
     let set = SetAttr { size: None, ..set };
     let made = make_new(&dir, name, || {
         convert::settable(&set)?;
-        may_be_dressed(&dir, &set);
+        defer_note(&dir, &set);
         match target.len() {
             0 => return Err(nfsstat3::NFS3ERR_INVAL),
             len if len > SYMLINK_MAX => return Err(nfsstat3::NFS3ERR_NAMETOOLONG),
@@ -318,7 +318,7 @@ pub(super) fn symlink(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SYMLIN
                 .fs()
                 .symlink(&dir.caller, dir.ino(), name, target),
         )?;
-        dress(&dir, name, made, &set)
+        set_rest(&dir, name, made, &set)
     });
     Ok(match made {
         Ok((attr, dir_wcc)) => Nfs3Result::Ok(SYMLINK3resok {
@@ -366,7 +366,7 @@ pub(super) fn mknod(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKNOD3re
     let made = make_new(&dir, name, || {
         let (kind, set, device) = what.ok_or(nfsstat3::NFS3ERR_BADTYPE)?;
         convert::settable(&set)?;
-        may_be_dressed(&dir, &set);
+        defer_note(&dir, &set);
         let rdev = match device {
             Some((major, minor)) => {
                 convert::device_from(major, minor).ok_or(nfsstat3::NFS3ERR_INVAL)?
@@ -376,7 +376,7 @@ pub(super) fn mknod(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKNOD3re
         let perm = set.perm.unwrap_or(DEFAULT_PERM);
         let node = NewNode { kind, perm, rdev };
         let made = failed(dir.volume.fs().mknod(&dir.caller, dir.ino(), name, &node))?;
-        dress(&dir, name, made, &set)
+        set_rest(&dir, name, made, &set)
     });
     Ok(match made {
         Ok((attr, dir_wcc)) => Nfs3Result::Ok(MKNOD3resok {

@@ -162,7 +162,7 @@ pub(super) fn write(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<WRITE3re
         node.caller.note = None;
     }
     // Its result must be known before the reply.
-    node.goes_in_parts();
+    node.note_in_parts();
     if data.len() != count as usize {
         let file_wcc = untouched(&node);
         return Ok(Nfs3Result::Err((

@@ -400,14 +400,14 @@ impl<'a> Node<'a> {
     }
 
     /// The call may take several operations: its note is not kept before all are done.
-    fn goes_in_parts(&self) {
+    fn note_in_parts(&self) {
         if let Some(note) = &self.caller.note {
             note.in_parts();
         }
     }
 
     /// All operations of the call are done: its note may be kept.
-    fn is_whole(&self) {
+    fn note_whole(&self) {
         if let Some(note) = &self.caller.note {
             note.whole();
         }

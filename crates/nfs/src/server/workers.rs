@@ -86,7 +86,7 @@ impl Shared {
             Waits::Never => self.answer(connection, call, false, reply),
             Waits::Likely => Answered::No,
             Waits::Perhaps if !self.slots.begin_trial() => {
-                return self.put_off(connection, taken);
+                return self.defer(connection, taken);
             }
             Waits::Perhaps => {
                 let answered = self.answer(connection, call, true, reply);
@@ -158,9 +158,9 @@ impl Shared {
     }
 
     /// Defers a call that no worker may try now.
-    fn put_off(&self, connection: &Arc<Connection>, taken: Taken<'_>) {
+    fn defer(&self, connection: &Arc<Connection>, taken: Taken<'_>) {
         let parked = self.keep(connection, taken);
-        if let Some(parked) = parked.and_then(|parked| self.slots.put_off(parked)) {
+        if let Some(parked) = parked.and_then(|parked| self.slots.defer(parked)) {
             parked.again();
         }
     }

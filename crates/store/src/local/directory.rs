@@ -20,7 +20,7 @@ pub(crate) struct SyncFailed {
 
 /// Errors of writing and reading a file.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum FileError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -181,7 +181,7 @@ impl<D: Disk> Directory<D> {
         name: &str,
         parts: &[&[u8]],
         mode: &PutMode,
-    ) -> Result<String, Trouble> {
+    ) -> Result<String, FileError> {
         self.check(&self.names())?;
         let target = self.root.join(name);
         let dir = target.parent().unwrap_or(&self.root);
@@ -206,12 +206,12 @@ impl<D: Disk> Directory<D> {
         target: &Path,
         dir: &Path,
         mode: &PutMode,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), FileError> {
         if let PutMode::Create = mode {
             self.disk
                 .link(temporary, target)
                 .map_err(|e| match e.kind() {
-                    ErrorKind::AlreadyExists => Trouble::Taken,
+                    ErrorKind::AlreadyExists => FileError::Taken,
                     _ => e.into(),
                 })?;
             if self.has(Fault::MarkedEarly) {
@@ -233,7 +233,7 @@ impl<D: Disk> Directory<D> {
             };
             if now.is_none() || now != version.e_tag {
                 let expected = version.e_tag.clone();
-                return Err(Trouble::Changed { now, expected });
+                return Err(FileError::Changed { now, expected });
             }
         }
         self.replace(temporary, target, dir, lock)
@@ -246,7 +246,7 @@ impl<D: Disk> Directory<D> {
         target: &Path,
         dir: &Path,
         lock: D::Lock,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), FileError> {
         if self.has(Fault::MarkedEarly) {
             let _ = self.disk.mark(temporary);
         }
@@ -260,7 +260,7 @@ impl<D: Disk> Directory<D> {
     }
 
     /// Reads a file, or a part of it. The returned contents are durable.
-    pub(crate) fn get(&self, name: &str, range: Option<&GetRange>) -> Result<Contents, Trouble> {
+    pub(crate) fn get(&self, name: &str, range: Option<&GetRange>) -> Result<Contents, FileError> {
         let path = self.root.join(name);
         match self.disk.read(&path, range) {
             Ok(contents) if contents.settled || self.has(Fault::UnsettledRead) => Ok(contents),
@@ -283,7 +283,7 @@ impl<D: Disk> Directory<D> {
     }
 
     /// Makes the file with this name durable, and returns its contents.
-    fn settle(&self, path: &Path) -> Result<Contents, Trouble> {
+    fn settle(&self, path: &Path) -> Result<Contents, FileError> {
         self.check(&self.names())?;
         let dir = path.parent().unwrap_or(&self.root);
         let lock = match self.lock() {

@@ -34,7 +34,7 @@ mod tests;
 
 pub(crate) use directory::SyncFailed;
 
-use directory::{Directory, Trouble, tag};
+use directory::{Directory, FileError, tag};
 use disk::{Contents, RealDisk};
 
 use async_trait::async_trait;
@@ -69,27 +69,27 @@ fn generic(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     }
 }
 
-fn error_of(location: &Path, trouble: Trouble) -> Error {
+fn error_of(location: &Path, failed: FileError) -> Error {
     let path = location.to_string();
-    match trouble {
-        Trouble::Taken => Error::AlreadyExists {
+    match failed {
+        FileError::Taken => Error::AlreadyExists {
             path,
-            source: Box::new(trouble),
+            source: Box::new(failed),
         },
-        Trouble::Changed { .. } => Error::Precondition {
+        FileError::Changed { .. } => Error::Precondition {
             path,
-            source: Box::new(trouble),
+            source: Box::new(failed),
         },
-        Trouble::Io(e) if e.kind() == ErrorKind::NotFound => Error::NotFound {
-            path,
-            source: Box::new(e),
-        },
-        Trouble::Io(e) if e.kind() == ErrorKind::PermissionDenied => Error::PermissionDenied {
+        FileError::Io(e) if e.kind() == ErrorKind::NotFound => Error::NotFound {
             path,
             source: Box::new(e),
         },
-        Trouble::Io(e) => generic(e),
-        Trouble::Sync(failed) => generic(failed),
+        FileError::Io(e) if e.kind() == ErrorKind::PermissionDenied => Error::PermissionDenied {
+            path,
+            source: Box::new(e),
+        },
+        FileError::Io(e) => generic(e),
+        FileError::Sync(failed) => generic(failed),
     }
 }
 
@@ -179,7 +179,7 @@ impl ObjectStore for DirStore {
             directory.put(at.as_ref(), &parts, &options.mode)
         };
         let put = tokio::task::spawn_blocking(put).await?;
-        let e_tag = put.map_err(|trouble| error_of(location, trouble))?;
+        let e_tag = put.map_err(|failed| error_of(location, failed))?;
         Ok(PutResult {
             e_tag: Some(e_tag),
             version: None,
@@ -204,7 +204,7 @@ impl ObjectStore for DirStore {
         let range = options.range.clone();
         let get = move || directory.get(at.as_ref(), range.as_ref());
         let get = tokio::task::spawn_blocking(get).await?;
-        let contents = get.map_err(|trouble| error_of(location, trouble))?;
+        let contents = get.map_err(|failed| error_of(location, failed))?;
         let found = found(location.clone(), contents);
         options.check_preconditions(&found.meta)?;
         Ok(found)

@@ -3,7 +3,7 @@
 
 #![allow(clippy::expect_used, reason = "tests")]
 
-use super::directory::{Directory, Fault, Trouble};
+use super::directory::{Directory, Fault, FileError};
 use super::model::Model;
 use object_store::{PutMode, UpdateVersion};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ fn put(store: &Store, model: &Model, name: &'static str, value: u8, present: u8)
         match store.get(name, None) {
             Ok(found) if found.bytes == [value; 3] => return Some(true),
             Ok(_) => {}
-            Err(Trouble::Io(e)) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(FileError::Io(e)) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(_) => return None,
         }
     }
@@ -223,7 +223,7 @@ fn a_process_writes_nothing_after_a_failed_sync_of_a_directory() {
     let put = |name| store.put(name, &[b"x"], &PutMode::Create);
     for name in ["data/1", "data/2"] {
         let error = put(name).expect_err("it is not durable");
-        assert!(matches!(error, Trouble::Sync(_)), "{error}");
+        assert!(matches!(error, FileError::Sync(_)), "{error}");
         let text = error.to_string();
         assert!(
             text.contains("/srv/v/data failed: input/output error"),
@@ -234,7 +234,7 @@ fn a_process_writes_nothing_after_a_failed_sync_of_a_directory() {
         assert!(super::is_sync_failure(&error), "{error}");
     }
     for name in ["data/1", "data/2"] {
-        assert!(matches!(store.get(name, None), Err(Trouble::Sync(_))));
+        assert!(matches!(store.get(name, None), Err(FileError::Sync(_))));
     }
 }
 

@@ -364,7 +364,7 @@ impl Reads {
                 state = waited.unwrap_or_else(PoisonError::into_inner);
             }
         };
-        self.take_along(segment, &again);
+        self.keep_used(segment, &again);
         self.write(segment, gathered);
         let mut state = self.lock();
         state.writing = false;
@@ -374,7 +374,7 @@ impl Reads {
     }
 
     /// Keeps used cells of a segment that is replaced. They are checked when they are read.
-    fn take_along(&self, segment: u32, again: &[Listed]) {
+    fn keep_used(&self, segment: u32, again: &[Listed]) {
         let mut bytes = 0;
         for (key, at, len) in again {
             bytes += *len as usize;
@@ -501,7 +501,7 @@ impl State {
 }
 
 /// Continues to fill the newest segment, if it is not full.
-fn go_on(
+fn resume_segment(
     device: &dyn BlockDevice,
     segment: u32,
     cells: &[Listed],
@@ -553,7 +553,7 @@ fn read_tables(
     }
     found.sort_unstable_by_key(|(number, ..)| *number);
     if let Some((_, segment, cells)) = found.last() {
-        go_on(device, *segment, cells, &mut state.open)?;
+        resume_segment(device, *segment, cells, &mut state.open)?;
     }
     for (number, segment, cells) in found {
         state.next = state.next.max(number + 1);
