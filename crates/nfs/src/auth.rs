@@ -19,7 +19,7 @@ pub(crate) const AUTH_TLS: u32 = 7;
 
 /// Longest name of a machine.
 const MACHINE_BYTES_MAX: usize = 255;
-/// Most groups beside the first.
+/// Most groups besides the first.
 const GROUPS_MAX: u32 = 16;
 
 /// A decoded credential.
@@ -110,7 +110,7 @@ impl Default for Anonymous {
     }
 }
 
-/// The caller that a credential stands for.
+/// The caller of a credential.
 pub(crate) fn caller(
     claimed: &Claimed,
     squash: Squash,

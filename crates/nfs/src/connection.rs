@@ -69,7 +69,7 @@ enum Reading {
     Idle,
     /// A worker reads.
     Busy,
-    /// Not read until replies are taken, calls are done, or memory is given back.
+    /// Reading is paused until replies are taken, calls are done, or memory is given back.
     Paused,
 }
 

@@ -93,7 +93,7 @@ impl Events {
     pub(crate) fn new() -> std::io::Result<Events> {
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let idle = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Not armed: the first worker sits.
+        // The second epoll is not armed: the first worker sits.
         epoll::add(&idle, &all, EventData::new_u64(0), EventFlags::ONESHOT)?;
         Ok(Events {
             all,

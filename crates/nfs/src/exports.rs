@@ -170,7 +170,7 @@ pub fn everybody() -> Vec<IpNet> {
     ]
 }
 
-/// Why exports cannot be served.
+/// Reasons why exports cannot be served.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ExportError {
     /// A path is malformed.

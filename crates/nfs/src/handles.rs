@@ -63,9 +63,9 @@ impl std::fmt::Debug for Key {
 /// Lifetime of handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lasting {
-    /// As long as their files.
+    /// Handles live as long as their files.
     Always,
-    /// As long as this server: the volume has no key yet and cannot be written.
+    /// Handles live as long as this server: the volume has no key yet and is read-only.
     ThisServer,
 }
 

@@ -77,7 +77,7 @@ pub enum Error {
     Listen {
         /// Address to listen on.
         address: SocketAddr,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
     /// A system call failed.
@@ -93,7 +93,7 @@ pub enum Error {
     Key {
         /// Name of the volume.
         name: String,
-        /// Why not.
+        /// Cause.
         source: steadfast_vfs::Error,
     },
     /// The exports contradict each other.

@@ -52,19 +52,19 @@ pub enum TlsError {
     /// A file cannot be read, or is not PEM.
     #[error("{path}: {source}")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: pem::Error,
     },
     /// A file holds no item of the required kind.
     #[error("{path}: holds no {what} in PEM (-----BEGIN {label}-----)")]
     Nothing {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// Required item.
         what: &'static str,
-        /// First line of such an item.
+        /// PEM label of such an item.
         label: &'static str,
     },
     /// Certificate and key do not belong together.
@@ -82,7 +82,7 @@ pub enum TlsError {
     Unusable {
         /// Its file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: String,
     },
 }

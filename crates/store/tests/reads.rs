@@ -54,8 +54,7 @@ fn cache(device: &Arc<MemDevice>) -> CacheOptions {
     CacheOptions::new(Arc::clone(device) as Arc<dyn BlockDevice>, "the cache")
 }
 
-/// Reads these blocks through a cache, in a process of its own as it were. Returns how many GETs that took after the volume was
-/// open.
+/// Reads these blocks through a cache, like a new process. Returns the number of GETs after the volume was open.
 fn read(client: &Arc<Client>, cache: &CacheOptions, blocks: &[u64]) -> u64 {
     let found = client.volume();
     found.keep_reads(cache).unwrap();

@@ -124,7 +124,7 @@ fn hears(client: &mut ClientConnection, mut said: &[u8], honest: bool) -> bool {
     true
 }
 
-/// A client whose bytes are changed, dropped or mixed with others on their way.
+/// A client whose bytes are changed, dropped or mixed with others in transit.
 fn client(side: &mut Side, mut client: ClientConnection, input: &mut &[u8]) {
     let (mut sent, mut intact) = (Vec::new(), true);
     let mut key_updates = 0;

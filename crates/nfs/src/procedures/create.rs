@@ -113,8 +113,8 @@ fn set_rest(dir: &Node<'_>, name: &[u8], made: Attr, set: &SetAttr) -> Step<Attr
         return Ok(made);
     }
     let fs = dir.volume.fs();
-    let dressed = failed(fs.setattr(&dir.caller, made.ino, &rest));
-    if dressed.is_ok() {
+    let result = failed(fs.setattr(&dir.caller, made.ino, &rest));
+    if result.is_ok() {
         dir.note_whole();
     } else {
         let _ = match made.kind {
@@ -122,7 +122,7 @@ fn set_rest(dir: &Node<'_>, name: &[u8], made: Attr, set: &SetAttr) -> Step<Attr
             _ => fs.unlink(&dir.caller, dir.ino(), name),
         };
     }
-    dressed
+    result
 }
 
 /// The times that encode a verifier.

@@ -27,7 +27,7 @@ pub(crate) use steadfast_nfs_client::wire::credential as user;
 use steadfast_nfs_client::wire::{self, Program, Refusal};
 use steadfast_vfs::FileSystem;
 
-/// Which file system.
+/// The kind of file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Model,
@@ -133,7 +133,7 @@ impl Site {
     }
 }
 
-/// Why a call has no result.
+/// Reasons why a call has no result.
 #[derive(Debug)]
 pub(crate) enum Refused {
     Accepted(accept_stat_data),

@@ -15,7 +15,7 @@ type Store = Directory<Model>;
 /// The bytes that a store must still have under each name. `head` may be newer.
 type Seen = BTreeMap<&'static str, u8>;
 
-/// The objects that the writer makes, in order; `head` is swapped each time it comes again.
+/// The objects that the writer makes, in order. Each further `head` is a swap.
 const NAMES: [&str; 8] = [
     "head", "log/1/1", "head", "log/1/2", "data/1", "head", "log/2/3", "head",
 ];

@@ -26,7 +26,7 @@ pub enum Proof {
     Own,
     /// A later term is claimed: hand the head to the machine.
     Fenced,
-    /// Nothing.
+    /// The head proves nothing.
     None,
 }
 
@@ -189,7 +189,7 @@ struct Swap {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
-    /// `head` is being read, or the claim is on its way.
+    /// `head` is being read, or the claim is in flight.
     Claiming,
     /// The history is being read.
     Scanning(Scan),
@@ -386,7 +386,7 @@ impl Writer {
         }
     }
 
-    /// `head` was read while no swap is under way.
+    /// `head` was read while no swap is in flight.
     fn look_at_head(&mut self, now: Head, out: &mut Output) {
         if self.phase == Phase::Claiming {
             return self.make_claim(now, out);
