@@ -1,12 +1,12 @@
-//! The access log: a line for each call and each mount, written by a thread of its own.
+//! The access log: a line for each call and each mount. A separate thread writes it.
 //!
 //! ```text
 //! 2026-03-01T12:00:00.123Z 10.0.0.7:801 WRITE export=/data uid=1000 handle=4711.1 status=OK us=83
 //! ```
 //!
-//! Names are those of RFC 1813, and what clients chose is escaped, so a line is a line. No call waits for the log: while more
-//! than [`LINES_MAX`] lines are not written, further ones are dropped, and a line says how many. [`AccessLog::reopen`] begins
-//! a new file at the same path, for tools that move the old one away.
+//! Names are those of RFC 1813. Bytes chosen by clients are escaped, so they cannot break a line. No call waits for the log: if
+//! [`LINES_MAX`] lines are waiting, further ones are dropped, and a line reports their number. [`AccessLog::reopen`] begins a
+//! new file at the same path, for tools that move the old one away.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -19,21 +19,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Most lines that wait to be written.
+/// Most waiting lines.
 const LINES_MAX: usize = 4096;
 
-/// Where lines go.
+/// Target of the lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// Standard output.
     Output,
-    /// The end of a file, which is made for its owner alone.
+    /// The end of a file. A new file is accessible only to its owner.
     File(PathBuf),
 }
 
 enum Entry {
     Line(String),
-    /// Go on in this file.
+    /// Continue in this file.
     Reopened(Box<dyn Write + Send>),
 }
 
@@ -82,14 +82,14 @@ impl AccessLog {
         })))
     }
 
-    /// Closes the file, and begins another one at the same path.
+    /// Closes the file, and opens a new one at the same path.
     ///
     /// # Errors
-    /// It cannot be written: lines go where they went.
+    /// The new file cannot be opened: lines still go to the old one.
     pub fn reopen(&self) -> std::io::Result<()> {
         let file = open(&self.0.target)?;
         let lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        // The writer takes what waits before it.
+        // The writer first takes the lines that wait before it.
         let lines = lines.clone();
         lines.map_or(Ok(()), |lines| {
             let sent = lines.send(Entry::Reopened(file));
@@ -118,11 +118,11 @@ impl Drop for Inner {
     }
 }
 
-/// Writes lines until there will be none. A file that takes none is no reason to stop serving.
+/// Writes lines until the log is closed. Write errors do not stop the server.
 fn write(file: Box<dyn Write + Send>, entries: &Receiver<Entry>, dropped: &AtomicU64) {
     let mut file = BufWriter::new(file);
     while let Ok(first) = entries.recv() {
-        // One write for all that is there.
+        // One write for all waiting lines.
         for entry in std::iter::once(first).chain(entries.try_iter()) {
             match entry {
                 Entry::Line(line) => drop(writeln!(file, "{line}")),
@@ -177,7 +177,7 @@ fn date(mut days: u64) -> (u64, u64, u64) {
     (year, 12, 31)
 }
 
-/// Bytes that a client chose, in quotes.
+/// Quotes and escapes bytes chosen by a client.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() + 2);
     let _ = write!(text, "\"{}\"", bytes.escape_ascii());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_written_in_order_and_a_new_file_is_begun_when_asked_for() {
+    fn lines_are_written_in_order_and_reopen_begins_a_new_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let log = AccessLog::open(Target::File(path.clone())).unwrap();
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(path).unwrap(), "three\n");
     }
 
-    /// A pipe without a reader must not make the server hold lines without end.
+    /// A pipe without a reader must not make the server hold an unbounded number of lines.
     #[test]
     fn lines_that_cannot_be_written_are_dropped_and_counted() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();

@@ -1,8 +1,8 @@
-//! Counters for others: over a Unix socket to `steadfast stat`, over HTTP to Prometheus.
+//! Export of counters: over a Unix socket to `steadfast stat`, over HTTP to Prometheus.
 //!
 //! One thread serves both, one client at a time. A client has one deadline for its whole request and answer, and the
-//! end of the server cuts it off. The right to connect to the socket's path is the right to read. HTTP is offered on this
-//! host alone, and answers `GET /metrics`, nothing else.
+//! end of the server disconnects it. A user who may connect to the socket may read the counters. HTTP is offered only on
+//! this host, and answers only `GET /metrics`.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -18,14 +18,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::clients::ClientState;
 use crate::server::Counters;
 
-/// How long a client may take.
+/// Deadline of a client.
 const TIME: Duration = Duration::from_secs(2);
 /// Longest request.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Most bytes of counters.
 const STATE_BYTES_MAX: u64 = 1 << 20;
 
-/// Offers counters until it is dropped.
+/// Offers counters. Its drop ends that.
 #[derive(Debug)]
 pub struct Admin {
     stop: Arc<OwnedFd>,
@@ -35,10 +35,10 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Offers counters at a path, a port of this host, or both. A socket at the path whose server is gone is replaced.
+    /// Offers counters at a path, a port of this host, or both. The socket of a dead server at the path is replaced.
     ///
     /// # Errors
-    /// The path or the port cannot be had; the address is not of this host alone.
+    /// The path or the port cannot be used, or the address is not a loopback address.
     pub fn start(
         counters: Counters,
         socket: Option<&Path>,
@@ -65,7 +65,7 @@ impl Admin {
         })
     }
 
-    /// Where HTTP is offered.
+    /// Address of HTTP.
     #[must_use]
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
@@ -89,7 +89,7 @@ fn bind(path: &Path) -> std::io::Result<UnixListener> {
         Err(e) if e.kind() == ErrorKind::AddrInUse => {
             match UnixStream::connect(path) {
                 Ok(_) => return Err(e),
-                // The server that made it has died.
+                // The server that made the socket has died.
                 Err(dead) if dead.kind() == ErrorKind::ConnectionRefused => {
                     std::fs::remove_file(path)?;
                 }
@@ -101,7 +101,7 @@ fn bind(path: &Path) -> std::io::Result<UnixListener> {
     }
 }
 
-/// A socket that only its owner may connect to from the moment when its path is there: Linux takes the path's mode
+/// A socket that only its owner may connect to, from the creation of its path on: Linux takes the path's mode
 /// from the socket's.
 fn private_listener(path: &Path) -> std::io::Result<UnixListener> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -131,7 +131,7 @@ fn serve(
         if ready[0] {
             return;
         }
-        // A client that is gone, or too slow, gets no answer.
+        // A client that is gone or too slow gets no answer.
         if let Some(listener) = local.filter(|_| ready[1]) {
             let _ = listener.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(true)?;
@@ -147,7 +147,7 @@ fn serve(
     }
 }
 
-/// A client that reads counters: reading from it and writing to it end at its deadline, and with the server.
+/// A client that reads counters. Reads and writes end at its deadline, and at the end of the server.
 struct Observer<'a, S> {
     stream: S,
     stop: &'a OwnedFd,
@@ -155,7 +155,7 @@ struct Observer<'a, S> {
 }
 
 impl<'a, S: Read + Write + AsFd> Observer<'a, S> {
-    /// Its stream does not block.
+    /// Its stream is non-blocking.
     fn new(stream: S, stop: &'a OwnedFd) -> Observer<'a, S> {
         Observer {
             stream,
@@ -164,14 +164,14 @@ impl<'a, S: Read + Write + AsFd> Observer<'a, S> {
         }
     }
 
-    /// Tries until it succeeds, and waits for `ready` between.
+    /// Repeats an operation until it succeeds, and waits for `ready` in between.
     fn attempt<T>(
         &mut self,
         ready: PollFlags,
         mut attempt: impl FnMut(&mut S) -> std::io::Result<T>,
     ) -> std::io::Result<T> {
         loop {
-            // Before each attempt: a client that is always ready must not outlast its time either.
+            // Checked before each attempt, because a client that is always ready must also meet its deadline.
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(ErrorKind::TimedOut.into());
@@ -219,7 +219,7 @@ fn tell(mut client: Observer<'_, UnixStream>, counters: &Counters) -> std::io::R
     client.write_all(text.as_bytes())
 }
 
-/// What a server has counted.
+/// The counters of a server.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct State {
     /// Its counters by name.
@@ -229,7 +229,7 @@ pub struct State {
 }
 
 impl State {
-    /// Takes a line: `NAME VALUE`, or `client ADDRESS NAME VALUE`. None if it is neither.
+    /// Adds a line: `NAME VALUE`, or `client ADDRESS NAME VALUE`. None if it is neither.
     fn take(&mut self, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
@@ -252,10 +252,10 @@ impl State {
     }
 }
 
-/// Reads the state of the server whose socket this is.
+/// Reads the state of the server at this socket.
 ///
 /// # Errors
-/// There is no server at the path, or it says something else.
+/// There is no server at the path, or it sends something else.
 pub fn read_state(path: &Path) -> std::io::Result<State> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(TIME))?;

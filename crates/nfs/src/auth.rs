@@ -1,6 +1,6 @@
-//! The caller of a call: AUTH_SYS as it comes, AUTH_NONE as nobody, and what an export makes of it.
+//! The identity of a caller: AUTH_SYS as sent, AUTH_NONE as nobody, and the squashing of an export.
 //!
-//! AUTH_SYS is believed as far as the client's address is: it carries a user, a group and at
+//! AUTH_SYS is as trustworthy as the client's address: it carries a user, a group and at
 //! most sixteen more groups.
 
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::xdr::{Decoder, Parsed};
 pub(crate) const AUTH_NONE: u32 = 0;
 /// `AUTH_SYS`.
 pub(crate) const AUTH_SYS: u32 = 1;
-/// `AUTH_TLS` (RFC 9289): no identity, but the wish for TLS.
+/// `AUTH_TLS` (RFC 9289): no identity, but a request for TLS.
 pub(crate) const AUTH_TLS: u32 = 7;
 
 /// Longest name of a machine.
 const MACHINE_BYTES_MAX: usize = 255;
-/// Most groups beside the first.
+/// Most groups besides the first.
 const GROUPS_MAX: u32 = 16;
 
-/// What a credential says.
+/// A decoded credential.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claimed {
-    /// Nothing.
+    /// No identity.
     Nobody,
     /// A user and groups.
     User {
@@ -35,7 +35,7 @@ pub(crate) enum Claimed {
         gid: u32,
         /// More groups.
         groups: [u32; GROUPS_MAX as usize],
-        /// How many.
+        /// Number of further groups.
         groups_len: usize,
     },
 }
@@ -43,7 +43,7 @@ pub(crate) enum Claimed {
 /// Reads a credential.
 ///
 /// # Errors
-/// What to answer.
+/// The status to answer with.
 pub(crate) fn read(flavor: u32, credential: &[u8]) -> Result<Claimed, auth_stat> {
     match flavor {
         AUTH_NONE => Ok(Claimed::Nobody),
@@ -91,7 +91,7 @@ pub enum Squash {
     All,
 }
 
-/// The user that others become.
+/// The anonymous user: squashed users become this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Anonymous {
     /// User.
@@ -110,7 +110,7 @@ impl Default for Anonymous {
     }
 }
 
-/// The caller that a credential stands for.
+/// The caller of a credential.
 pub(crate) fn caller(
     claimed: &Claimed,
     squash: Squash,

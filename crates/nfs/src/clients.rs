@@ -1,7 +1,7 @@
-//! What each client has asked for, by its address.
+//! Counters of each client, by its address.
 //!
-//! Only clients that an export admits have a place. There are [`CLIENTS_MAX`] places; when all are taken, the client that
-//! asked for nothing for the longest time loses its own.
+//! Only clients that an export admits are counted. There are [`CLIENTS_MAX`] entries; when all are taken, the client that has
+//! been idle longest loses its entry.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-/// Most clients that are listed.
+/// Most listed clients.
 pub(crate) const CLIENTS_MAX: usize = 1024;
 
 /// The counters of one client.
@@ -32,13 +32,13 @@ impl Client {
     }
 }
 
-/// What is shown of a client.
+/// Public view of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ClientState {
     /// Its address.
     pub address: IpAddr,
-    /// Its counters by name. What ends in `_now` goes up and down.
+    /// Its counters by name. A name that ends in `_now` is a gauge.
     pub counters: Vec<(String, u64)>,
 }
 
@@ -64,7 +64,7 @@ impl Clients {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The counters of a client, which asks for something now; none if it has no place and is not `admitted`.
+    /// The counters of a client that makes a call now; none if it has no entry and is not `admitted`.
     pub(crate) fn of(
         &self,
         ip: IpAddr,
@@ -95,7 +95,7 @@ impl Clients {
         Arc::clone(known.entry(ip).or_default())
     }
 
-    /// All of them by address; `connections` are the addresses of those that are connected.
+    /// All clients by address. `connections` are the addresses of the connected ones.
     pub(crate) fn list(
         &self,
         connections: impl Iterator<Item = IpAddr>,
@@ -147,7 +147,7 @@ mod tests {
             let client = clients.of(ip(number), at(u64::from(number)), || true);
             client.unwrap().called(number == 3);
         }
-        // The first is in use again, so the second goes; IPv4 through IPv6 is IPv4.
+        // The first client was used again, so the second loses its entry; IPv4 through IPv6 counts as IPv4.
         let mapped: IpAddr = "::ffff:0.0.0.0".parse().unwrap();
         clients.of(mapped, at(9000), || false).unwrap().called(true);
         clients.of(ip(5000), at(9001), || true).unwrap();

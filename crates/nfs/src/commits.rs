@@ -1,12 +1,12 @@
-//! Group commit: replies that wait until what they tell of is durable.
+//! Group commit: replies wait until their changes are durable.
 //!
-//! A call that changed something *owes* a commit. Its worker leaves the finished reply here and goes on with other
-//! calls, so that waiting costs no thread. A worker that finds nobody leading becomes the leader: it does nothing but commit, one
-//! sync for all replies that wait and then those replies, until none waits. While one batch is being synced the next
+//! A call that changed something *owes* a commit. Its worker leaves the finished reply here and continues with other
+//! calls, so that waiting costs no thread. If there is no leader, the worker becomes the leader: it only commits, with one
+//! sync for all waiting replies, and sends those replies, until none waits. While one batch is being synced, the next
 //! gathers (GoJournal §3).
 //!
-//! Invariants: a reply leaves only after a sync that began when its change was complete; as long as a reply waits, there is
-//! a leader, and it serves no calls.
+//! Invariants: a reply is sent only after a sync that began when its change was complete; while a reply waits, there is
+//! a leader, and the leader serves no calls.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,28 +21,28 @@ use crate::connection::Connection;
 use crate::drc::Key;
 use crate::noted::Noted;
 
-/// Turns that a leader gives other workers without seeing a call come.
+/// Yields of a leader without a new call after which it stops yielding.
 const IDLE_TURNS_MAX: u32 = 8;
 
-/// What a call wants durable before it is answered: two directories at most.
+/// Objects that must be durable before a call is answered: at most two directories.
 pub(crate) type Owed = SmallVec<[Wanted; 2]>;
 
-/// A call whose reply is not sent yet.
+/// A call with an unsent reply.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     pub(crate) connection: Arc<Connection>,
     pub(crate) xid: u32,
     pub(crate) procedure: NFS_PROGRAM,
     pub(crate) since: Instant,
-    /// Its reply tells of a failure.
+    /// Its reply reports a failure.
     pub(crate) failed: bool,
-    /// What it is known by if it comes again.
+    /// Its key in the duplicate request cache.
     pub(crate) key: Option<Key>,
-    /// What is noted of it when it ends.
+    /// Its entry for counters and access log, made when it ends.
     pub(crate) noted: Noted,
 }
 
-/// A finished reply that waits.
+/// A waiting, finished reply.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) call: Unanswered,
@@ -57,11 +57,11 @@ struct State {
     led: bool,
 }
 
-/// Of one volume. See the module's header.
+/// The queue of one volume. See the module's header.
 #[derive(Debug, Default)]
 pub(crate) struct CommitQueue {
     state: Mutex<State>,
-    /// How many waited for the last batch.
+    /// Number of replies in the last batch.
     crowd: AtomicUsize,
 }
 
@@ -70,7 +70,7 @@ impl CommitQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a reply. Returns whether the caller is the leader from now on: it calls [`CommitQueue::next`] until there is
+    /// Adds a reply. Returns whether the caller is now the leader, which must call [`CommitQueue::next`] until there is
     /// no batch.
     pub(crate) fn push(&self, waiting: Waiting) -> bool {
         let mut state = self.state();
@@ -78,7 +78,7 @@ impl CommitQueue {
         !std::mem::replace(&mut state.led, true)
     }
 
-    /// All replies that wait, for the leader; if there are none, it leads no more.
+    /// All waiting replies, for the leader. If there are none, the caller is no longer the leader.
     pub(crate) fn next(&self) -> Vec<Waiting> {
         self.gather();
         let mut state = self.state();
@@ -90,8 +90,8 @@ impl CommitQueue {
         batch
     }
 
-    /// Lets other workers run as long as calls come: clients that have just been answered come again, and share the
-    /// next flush. Without it two halves of the clients take turns.
+    /// Lets other workers run while calls arrive: clients that have just been answered send their next calls, which share the
+    /// next flush. Without this, two halves of the clients would alternate.
     fn gather(&self) {
         let crowd = self.crowd.load(Relaxed);
         let mut here = self.state().waiting.len();

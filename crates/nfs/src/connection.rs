@@ -1,17 +1,17 @@
-//! One client's connection: records in, replies out. No worker waits for it.
+//! One client's connection: records in, replies out. No worker blocks on it.
 //!
-//! One worker at a time reads: the one that gets an event takes one record and serves it. If there may be more to read, it
-//! posts an event for another worker first, so that calls of one connection run side by side. Replies are written by one
-//! worker at a time without blocking; what the client does not take is kept. A connection is not read while too many of its
-//! calls are in progress, or too many bytes of its replies.
+//! One worker at a time reads: the worker with the event takes one record and serves it. If there may be more to read, it
+//! posts an event for another worker first, so that calls of one connection run concurrently. One worker at a time writes
+//! replies, without blocking; bytes that the client does not take are kept. A connection is not read while too many of its
+//! calls, or too many bytes of its replies, are in progress.
 //!
-//! *Memory*: see `memory` and `input`. *Time*: a record has one deadline, from its first byte to its last; so has a handshake
-//! of TLS, and so have each [`STALL_BYTES`] of replies that wait to be taken.
+//! *Memory*: see `memory` and `input`. *Time*: a record has one deadline, from its first byte to its last. A TLS handshake has
+//! one, too, and so has every [`STALL_BYTES`] of waiting replies.
 //!
 //! *TLS*: see `handshake`. Replies are sealed under the lock of the state, so the order of sealing is the order of sending.
 //!
-//! Invariants: a closed connection is out of the registry, its socket shut down, its memory given back but for that of its
-//! calls; `Reading::Busy` belongs to one worker; no lock of a connection is held while another one is closed.
+//! Invariants: a closed connection is removed from the registry, its socket is shut down, and its memory is given back except
+//! that of its calls; `Reading::Busy` belongs to one worker; no thread holds a connection's lock while it closes another one.
 
 mod handshake;
 mod input;
@@ -35,13 +35,13 @@ use crate::rpc;
 use crate::tls::{Security, Session};
 use input::{Input, Received};
 
-/// Bytes of a worker's buffer: a WRITE of 64 KiB is served from it.
+/// Bytes of a worker's buffer: a WRITE of 64 KiB fits.
 pub(crate) const BUFFER_BYTES: usize = 72 << 10;
-/// Bytes of replies that a client has to take within the time for it, if it does not take all.
+/// Bytes of replies that a client has to take within the stall time, unless it takes all.
 const STALL_BYTES: usize = 64 << 10;
-/// Memory of a connection that holds nothing.
+/// Memory of an idle connection.
 const BASE_BYTES: usize = 2 << 10;
-/// Bounds of a client that no export admits.
+/// Limits of a client that no export admits.
 const GUEST_RECORD_BYTES: usize = 4 << 10;
 const GUEST_CALLS: u32 = 16;
 
@@ -65,42 +65,42 @@ impl AsRef<[u8]> for Record<'_> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reading {
-    /// The next event is for any worker.
+    /// Any worker may take the next event.
     Idle,
     /// A worker reads.
     Busy,
-    /// Not read until replies were taken, calls are done, or memory was given back.
+    /// Reading is paused until replies are taken, calls are done, or memory is given back.
     Paused,
 }
 
 #[derive(Debug)]
 struct State {
     reading: Reading,
-    /// There was an event while a worker was reading.
+    /// An event came while a worker was reading.
     again: bool,
-    /// The client's end of the stream is on its way: all is to be read.
+    /// The client has shut down its side of the stream: read all that is left.
     hangup: bool,
-    /// All was read that the client will ever send.
+    /// The client's stream was read to its end.
     ended: bool,
     closed: bool,
-    /// A call may begin TLS: nothing is read before its answer.
-    turning: bool,
+    /// A call may begin TLS: do not read before its answer.
+    tls_pending: bool,
     in_flight: u32,
-    /// Most bytes of replies in work.
+    /// Upper bound on the bytes of replies in progress.
     reply_bytes: usize,
-    /// Whole records that were read together with another.
+    /// Complete records that were read together with another.
     queue: VecDeque<Vec<u8>>,
-    /// Replies that were not taken; of the first, `sent` bytes were.
+    /// Unsent replies; of the first, `sent` bytes are sent.
     unsent: VecDeque<Vec<u8>>,
     sent: usize,
     unsent_bytes: usize,
-    /// A worker writes to the socket: what others send goes behind it.
+    /// A worker writes to the socket: others append to `unsent`.
     sending: bool,
-    /// When the first byte of the record that is arriving did, later by the time for which nothing was read.
+    /// Arrival time of the first byte of the present record, moved by the time without reading.
     record_since: Option<Instant>,
     paused_since: Instant,
     handshake_since: Option<Instant>,
-    /// When replies began to wait, or the client last took [`STALL_BYTES`] of them, and what it took since.
+    /// Time since which replies wait, or at which the client last took [`STALL_BYTES`] of them, and bytes taken since.
     stalled_since: Instant,
     taken: usize,
     used_at: Instant,
@@ -117,10 +117,10 @@ pub(crate) struct Connection {
     guest: bool,
     since: Instant,
     pub(crate) budget: Budget,
-    /// Of the worker that reads.
+    /// Input; only the reading worker uses it.
     input: Mutex<Input>,
     state: Mutex<State>,
-    /// Once there is one, nothing is read or sent but through it. Locked after the state, never before.
+    /// If set, all bytes pass through it. Locked after the state, never before.
     tls: OnceLock<Session>,
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 pub(crate) struct Taken<'w> {
     pub(crate) record: Record<'w>,
-    /// Most bytes of its reply, where they are many.
+    /// Most bytes of its reply; 0 if they are few.
     pub(crate) reply_bytes: usize,
 }
 
@@ -145,7 +145,7 @@ impl Waiter for Connection {
 }
 
 impl Connection {
-    /// What a connection is registered for.
+    /// Events for which a connection is registered.
     pub(crate) const EVENTS: EventFlags = EventFlags::IN
         .union(EventFlags::OUT)
         .union(EventFlags::RDHUP)
@@ -186,7 +186,7 @@ impl Connection {
                 hangup: false,
                 ended: false,
                 closed: false,
-                turning: false,
+                tls_pending: false,
                 in_flight: 0,
                 reply_bytes: 0,
                 queue: VecDeque::new(),
@@ -223,12 +223,12 @@ impl Connection {
         self.peer
     }
 
-    /// No export admitted the client when it came.
+    /// No export admitted the client when it connected.
     pub(crate) fn is_guest(&self) -> bool {
         self.guest
     }
 
-    /// When it was last used; those with something in progress are in use now.
+    /// Time of its last use; a connection with work in progress is in use now.
     pub(crate) fn last_used(&self) -> Instant {
         let state = self.state();
         if state.in_flight > 0 {
@@ -240,7 +240,7 @@ impl Connection {
 
     // ---- records in -----------------------------------------------------------------------
 
-    /// Handles an event: the call that this worker is to serve, if there is one.
+    /// Handles an event. Returns the call that this worker must serve, if there is one.
     pub(crate) fn ready<'w>(
         self: &Arc<Self>,
         flags: EventFlags,
@@ -290,7 +290,7 @@ impl Connection {
         self.take(state, received)
     }
 
-    /// Takes a call into work, or leaves it for later; calls another worker if there is more to do.
+    /// Starts a call, or leaves it for later; wakes another worker if there is more to do.
     fn take<'w>(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
@@ -319,7 +319,7 @@ impl Connection {
             state.in_flight += 1;
             state.calls += 1;
             state.reply_bytes += reply_bytes;
-            state.turning = self.may_begin_tls() && rpc::may_begin_tls(record.as_ref());
+            state.tls_pending = self.may_begin_tls() && rpc::may_begin_tls(record.as_ref());
             Taken {
                 record,
                 reply_bytes,
@@ -350,7 +350,7 @@ impl Connection {
         }
     }
 
-    /// Keeps the record of a call that has to wait for a worker. If there is no memory for it, none: the call is served later.
+    /// Keeps the record of a call that waits for a worker. None if there is no memory for it: then the call is served later.
     pub(crate) fn keep(
         self: &Arc<Self>,
         record: Record<'_>,
@@ -370,7 +370,7 @@ impl Connection {
         }
     }
 
-    /// A call that was kept is to be taken once more. False if the connection is closed.
+    /// Puts a kept call back to be taken again. False if the connection is closed.
     pub(crate) fn put_back(&self, record: Vec<u8>, reply_bytes: usize) -> bool {
         self.budget.sub(Account::Working, record.capacity());
         let open = self.untake(record, reply_bytes);
@@ -380,7 +380,7 @@ impl Connection {
         open
     }
 
-    /// A call is the next to be taken. False if the connection is closed.
+    /// Makes a call the next one to be taken. False if the connection is closed.
     fn untake(&self, record: Vec<u8>, reply_bytes: usize) -> bool {
         let mut state = self.state();
         state.in_flight -= 1;
@@ -391,7 +391,7 @@ impl Connection {
         }
         self.budget.add(Account::Arriving, record.capacity());
         state.queue.push_front(record);
-        // Its event is made now, or when there is memory.
+        // Its event is posted now, or when there is memory.
         resume(&mut state);
         true
     }
@@ -402,13 +402,13 @@ impl Connection {
             true => 1,
             false => self.reactor.limits.in_flight,
         };
-        state.turning
+        state.tls_pending
             || state.in_flight >= in_flight_max
             || replies > self.reactor.limits.reply_bytes
             || (self.guest && state.calls >= GUEST_CALLS)
     }
 
-    /// Reads on if there is room again.
+    /// Resumes reading if there is room again.
     fn unpause(&self, state: &mut State) {
         if state.reading == Reading::Paused && !self.must_pause(state) && !state.closed {
             resume(state);
@@ -416,7 +416,7 @@ impl Connection {
         }
     }
 
-    /// Ends what has nothing more to do.
+    /// Closes the connection if it has nothing more to do.
     fn settle(&self, state: &mut State) {
         let all_read = state.ended && state.queue.is_empty() && state.reading != Reading::Busy;
         let done = all_read || (self.guest && state.calls >= GUEST_CALLS);
@@ -427,12 +427,12 @@ impl Connection {
 
     // ---- replies out ----------------------------------------------------------------------
 
-    /// Ends so many calls, with their replies if they have any. `reply_bytes` is what [`Taken`] has said.
+    /// Ends this number of calls, with their replies if they have any. `reply_bytes` is the value in [`Taken`].
     pub(crate) fn finish(&self, calls: u32, replies: &[u8], reply_bytes: usize) {
         if !replies.is_empty() && !self.reactor.may_answer() {
             self.close();
         }
-        // A long reply may have to be kept: the memory for it is counted, and made, before it is taken.
+        // A long reply may have to be kept: its memory is reserved and allocated before.
         let counted = match replies.len() > STALL_BYTES {
             true => self.reactor.memory.buffer_bytes,
             false => 0,
@@ -456,7 +456,7 @@ impl Connection {
         self.send(state, replies);
     }
 
-    /// Sends a reply to a call that another one has answered.
+    /// Sends a reply to a retransmitted call, with the answer of the original one.
     pub(crate) fn send_also(&self, reply: &[u8]) {
         if !self.reactor.may_answer() {
             return self.close();
@@ -479,8 +479,8 @@ impl Connection {
         }
     }
 
-    /// Writes, or keeps what the client does not take. The lock is not held meanwhile: the next call may be here before
-    /// the kernel is done with the reply.
+    /// Writes, and keeps the bytes that the client does not take. The lock is not held meanwhile: the next call may arrive
+    /// before the kernel is done with the reply.
     fn transmit<'a>(&'a self, mut state: MutexGuard<'a, State>, reply: &[u8]) {
         let mut rest = reply;
         let first = !state.sending && state.unsent_bytes == 0;
@@ -509,14 +509,14 @@ impl Connection {
             kept.extend_from_slice(rest);
             state.unsent_bytes += rest.len();
             self.budget.add(Account::Unsent, kept.capacity());
-            // What others left meanwhile comes behind it.
+            // Bytes that others left meanwhile come after it.
             match first {
                 true => state.unsent.push_front(kept),
                 false => state.unsent.push_back(kept),
             }
         }
-        // What others left is written by the one that wrote last. Room that came before something was left made no event:
-        // so it is tried once more.
+        // The last writer writes the bytes that others left. Room that appeared before they were left made no event, so
+        // try once more.
         if first && !self.flush(&mut state) {
             return self.close_with(&mut state, Ending::Gone);
         }
@@ -528,7 +528,7 @@ impl Connection {
         }
     }
 
-    /// Writes what the kernel takes.
+    /// Writes as much as the kernel takes.
     fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
         let mut written = 0;
         while written < bytes.len() {
@@ -546,7 +546,7 @@ impl Connection {
         Ok(written)
     }
 
-    /// Writes what is kept. False if the connection is broken.
+    /// Writes kept replies. False if the connection is broken.
     fn flush(&self, state: &mut State) -> bool {
         if state.sending {
             return true;
@@ -577,7 +577,7 @@ impl Connection {
 
     // ---- the end --------------------------------------------------------------------------
 
-    /// Ends it if the client takes too long: for a record, a handshake, to take replies, or as a guest.
+    /// Closes it if a deadline has passed: of a record, a handshake, the taking of replies, or a guest's stay.
     pub(crate) fn look_after(&self, now: Instant) {
         let mut state = self.state();
         if state.closed {
@@ -585,7 +585,7 @@ impl Connection {
         }
         let limits = &self.reactor.limits;
         let over = |since: Instant, time: Duration| now.saturating_duration_since(since) > time;
-        // Nothing arrives as long as nothing is read.
+        // While nothing is read, nothing arrives.
         let idle = state.reading == Reading::Idle;
         let record = state
             .record_since
@@ -600,7 +600,7 @@ impl Connection {
         }
     }
 
-    /// Whether all replies were taken, after another try.
+    /// Whether all replies are sent, after another attempt.
     pub(crate) fn drained(&self) -> bool {
         let mut state = self.state();
         if !state.closed && !self.flush(&mut state) {
@@ -635,7 +635,7 @@ impl Connection {
         self.abandon_handshake(state);
         if established {
             metrics.tls_connections_now.fetch_sub(1, Relaxed);
-            // What tells the client that nothing was cut off; it may be gone, or slow, and is not waited for.
+            // The close_notify shows the client that nothing was cut off. The server does not wait for the client.
             if let Some(tls) = self.tls.get()
                 && state.unsent_bytes == 0
                 && !state.sending
@@ -654,7 +654,7 @@ impl Connection {
             .into_iter()
             .chain(queue)
             .for_each(|buffer| memory.recycle(buffer));
-        // A worker that is reading frees the input itself, and it counts until then: each worker may hold a whole record.
+        // A reading worker frees the input itself. Until then it is counted, because each worker may hold a whole record.
         if state.reading != Reading::Busy
             && let Ok(mut input) = self.input.try_lock()
         {
@@ -697,7 +697,7 @@ impl Connection {
     }
 }
 
-/// From now on nothing is read.
+/// Stops reading.
 fn pause(state: &mut State) {
     if state.reading != Reading::Paused {
         state.reading = Reading::Paused;
@@ -705,7 +705,7 @@ fn pause(state: &mut State) {
     }
 }
 
-/// The client is not charged with the time for which nothing was read.
+/// Excludes the time without reading from the record's deadline.
 fn resume(state: &mut State) {
     if state.reading == Reading::Paused {
         state.reading = Reading::Idle;
@@ -718,10 +718,10 @@ fn resume(state: &mut State) {
 mod tests {
     use super::*;
 
-    /// Sixteen workers read when their connections were closed for room: the memory of sixteen records counted no more and
-    /// was given to others, while the workers still held it. The server then held more than its limit.
+    /// Sixteen workers were reading when their connections were closed to make room. The memory of their sixteen records was no
+    /// longer counted and was given to others, while the workers still held it. The server then held more than its limit.
     #[test]
-    fn what_a_worker_reads_counts_until_it_is_freed() {
+    fn the_input_of_a_reading_worker_counts_until_it_is_freed() {
         let connection = Connection::for_tests();
         let counted = || connection.reactor.metrics.memory_bytes_now.load(Relaxed);
         connection.state().reading = Reading::Busy;

@@ -1,7 +1,7 @@
-//! The one translation between the file system's words and the protocol's: error numbers,
+//! Conversions between types of the file system and of the protocol: error numbers,
 //! attributes, times, kinds, device numbers.
 //!
-//! Invariant: no conversion panics, whatever number comes in.
+//! Invariant: no conversion panics on any input.
 
 use nfs3_types::nfs3::{
     Nfs3Option, fattr3, ftype3, nfsstat3, nfstime3, post_op_attr, specdata3, wcc_attr, wcc_data,
@@ -13,14 +13,14 @@ use crate::xdr::{Decoder, Garbage, Parsed};
 /// Permission bits of a mode.
 const PERM_BITS: u32 = 0o7777;
 
-/// What a failed call is answered with.
+/// The status of a failed call.
 pub(crate) fn status(error: &Error) -> nfsstat3 {
     use nfsstat3 as S;
     match error.errno {
         Errno::Perm => S::NFS3ERR_PERM,
         Errno::NoEnt => S::NFS3ERR_NOENT,
         Errno::NxIo => S::NFS3ERR_NXIO,
-        // The client sends the call again. A guard of SETATTR that does not hold is `NOT_SYNC`: see `attrs`.
+        // The client sends the call again. A failed guard of SETATTR is `NOT_SYNC`: see `attrs`.
         Errno::Again | Errno::NoMem => S::NFS3ERR_JUKEBOX,
         Errno::Access | Errno::Busy => S::NFS3ERR_ACCES,
         Errno::Exist => S::NFS3ERR_EXIST,
@@ -40,7 +40,7 @@ pub(crate) fn status(error: &Error) -> nfsstat3 {
     }
 }
 
-/// A time as the protocol carries it: seconds from 1970 to 2106; others become the nearest.
+/// A time of the protocol: seconds from 1970 to 2106. Times outside become the nearest limit.
 pub(crate) fn time(time: Time) -> nfstime3 {
     match u32::try_from(time.secs) {
         Ok(seconds) => nfstime3 {
@@ -55,8 +55,8 @@ pub(crate) fn time(time: Time) -> nfstime3 {
     }
 }
 
-/// INVAL for attributes that nothing can have: times with a second or more of nanoseconds. The protocol can carry them, so that
-/// they are no garbage, for which clients take a call that they have to send again.
+/// INVAL for impossible attributes: times with a second or more of nanoseconds. The protocol can carry them, so they are not
+/// garbage arguments, which would make clients retransmit the call.
 pub(crate) fn settable(set: &SetAttr) -> Result<(), nfsstat3> {
     let is_time =
         |time: Option<SetTime>| !matches!(time, Some(SetTime::At(at)) if at.nanos > 999_999_999);
@@ -66,7 +66,7 @@ pub(crate) fn settable(set: &SetAttr) -> Result<(), nfsstat3> {
     }
 }
 
-/// The protocol's word for a kind.
+/// The protocol's type of a kind.
 pub(crate) fn kind(kind: FileKind) -> ftype3 {
     match kind {
         FileKind::Regular => ftype3::NF3REG,
@@ -79,7 +79,7 @@ pub(crate) fn kind(kind: FileKind) -> ftype3 {
     }
 }
 
-/// Major and minor of a device number, which holds twelve and twenty bits of them as Linux does.
+/// Major and minor of a device number, which has twelve and twenty bits for them as on Linux.
 pub(crate) fn device(rdev: u32) -> specdata3 {
     specdata3 {
         specdata1: (rdev >> 8) & 0xfff,
@@ -93,7 +93,7 @@ pub(crate) fn device_from(major: u32, minor: u32) -> Option<u32> {
         .then_some(minor & 0xff | major << 8 | (minor & !0xff) << 12)
 }
 
-/// Attributes of an inode of the file system that clients know as `fsid`.
+/// Attributes of an inode, in the file system with this `fsid`.
 pub(crate) fn attributes(attr: &Attr, fsid: u64) -> fattr3 {
     fattr3 {
         type_: kind(attr.kind),
@@ -112,7 +112,7 @@ pub(crate) fn attributes(attr: &Attr, fsid: u64) -> fattr3 {
     }
 }
 
-/// The same, if there are any.
+/// Attributes of an inode, if there are any.
 pub(crate) fn post_op(attr: Option<&Attr>, fsid: u64) -> post_op_attr {
     match attr {
         Some(attr) => Nfs3Option::Some(attributes(attr, fsid)),
@@ -135,7 +135,7 @@ pub(crate) fn change(before: Option<&Attr>, after: Option<&Attr>, fsid: u64) -> 
     }
 }
 
-/// A time as it comes: it need not be one that can be set.
+/// Decodes a time, which may be invalid.
 pub(crate) fn read_time(args: &mut Decoder<'_>) -> Parsed<Time> {
     Ok(Time {
         secs: i64::from(args.u32()?),
@@ -152,7 +152,7 @@ fn read_set_time(args: &mut Decoder<'_>) -> Parsed<Option<SetTime>> {
     }
 }
 
-/// Attributes to set (`sattr3`). Whether they can be: [`settable`].
+/// Decodes attributes to set (`sattr3`). [`settable`] checks them.
 pub(crate) fn read_set(args: &mut Decoder<'_>) -> Parsed<SetAttr> {
     let mode = args.optional(Decoder::u32)?;
     Ok(SetAttr {
@@ -172,10 +172,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A write that lost against other changes too often was answered with NOT_SYNC, which only a guard of SETATTR
-    /// explains: clients made an I/O error of it. They wait and send again after JUKEBOX.
+    /// A write that lost too often against other changes was answered with NOT_SYNC, which is valid only for a guard of
+    /// SETATTR: clients reported an I/O error. After JUKEBOX they wait and send again.
     #[test]
-    fn what_may_succeed_later_is_tried_again() {
+    fn a_call_that_may_succeed_later_is_sent_again() {
         for errno in [Errno::Again, Errno::NoMem] {
             assert_eq!(status(&errno.into()), nfsstat3::NFS3ERR_JUKEBOX);
         }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn device_numbers_come_back() {
+    fn device_numbers_survive_a_round_trip() {
         for (major, minor) in [(1, 3), (0xfff, 0xf_ffff), (8, 0x1_2345), (0, 0)] {
             let rdev = device_from(major, minor).unwrap();
             let shown = device(rdev);

@@ -1,7 +1,7 @@
 //! From a record to its reply: header, credential, duplicate-request cache, procedure.
 //!
-//! Every call gets an answer: what no procedure takes, the answer that RPC has for it. A record that
-//! is no call at all ends its connection.
+//! Every call gets an answer; if no procedure matches it, it gets the RPC error for that. A record that
+//! is not a call ends its connection.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,7 +32,7 @@ use crate::volume::Volume;
 use crate::watch::Watch;
 use steadfast_vfs::Note;
 
-/// What is served.
+/// The exports and caches of a server.
 #[derive(Debug)]
 pub(crate) struct Service {
     table: RwLock<Arc<Table>>,
@@ -43,24 +43,24 @@ pub(crate) struct Service {
     pub(crate) watch: Watch,
 }
 
-/// What becomes of a record.
+/// The outcome of a record.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The reply is ready.
     Reply,
-    /// The reply is ready, and has to wait for a commit of this volume.
+    /// The reply is ready, and must wait for a commit of this volume.
     Owes(Arc<Volume>, Waiting),
-    /// The reply is ready; TLS begins behind it.
+    /// The reply is ready; TLS begins after it.
     BeginTls,
-    /// Another thread sends the reply.
+    /// Another thread will send the reply.
     Later,
-    /// Nothing was done: it would have to wait for the device.
+    /// Nothing was done: the call would have to wait for the device.
     MustWait,
     /// The connection carries no RPC.
     Close,
 }
 
-/// Whether carrying a call out again would do something else, or undo what came after it.
+/// Whether a procedure is non-idempotent: a second execution would differ, or undo later changes.
 fn once_only(procedure: NFS_PROGRAM) -> bool {
     use NFS_PROGRAM as P;
     matches!(
@@ -96,17 +96,17 @@ impl Service {
         }
     }
 
-    /// What is served now.
+    /// The present table of exports.
     pub(crate) fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Serves this from now on. Calls in progress end with what they began with.
+    /// Replaces the table of exports. Calls in progress keep the table with which they began.
     pub(crate) fn exchange(&self, table: Table) {
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
     }
 
-    /// Answers a record that came over a connection; `in_memory` without waiting for the device, if it can be.
+    /// Answers a record from a connection. `in_memory`: only if it need not wait for the device.
     pub(crate) fn answer(
         &self,
         connection: &Arc<Connection>,
@@ -153,10 +153,10 @@ impl Service {
         }
     }
 
-    /// A client wants TLS (RFC 9289, section 4.1): once, by NULL, with nothing else in the call.
+    /// A client requests TLS (RFC 9289, section 4.1): once, by NULL, with nothing else in the call.
     fn begin_tls(&self, connection: &Connection, call: &Call<'_>, reply: &mut Reply) -> Outcome {
         let null = call.procedure == NFS_PROGRAM::NFSPROC3_NULL as u32;
-        // A handshake costs memory and time: only clients of an export get one.
+        // A handshake costs memory and time, so only clients of an export get one.
         let admitted = || self.table().admits(connection.peer());
         let plain = null && call.credential.is_empty();
         let why = if !connection.may_begin_tls() || !plain || !admitted() {
@@ -194,7 +194,7 @@ impl Service {
         let mut noted = self.watch.begin(&table, connection, call, procedure, since);
         let mut key = None;
         let from = (connection.peer(), connection.security());
-        // What no export admits changes nothing: it needs no place among those that do.
+        // A call that no export admits changes nothing, so it takes no entry in the cache.
         if once_only(procedure) && procedures::is_admitted(&table, from.0, from.1, call.args) {
             let known = Key::of(from, call.xid, call.procedure, record);
             match self.drc.ask(known, connection, since) {
@@ -237,10 +237,10 @@ impl Service {
             (None, _) => {}
         }
         if let Some(volume) = volume.filter(|volume| key.is_some() && volume.sync_always()) {
-            // Also what a call did that failed half-way.
+            // Also for partial effects of a failed call.
             debts.owe_everything(volume);
         }
-        noted.came_to(status);
+        noted.set_outcome(status);
         if let Some((volume, wanted)) = debts.take() {
             let call = Unanswered {
                 connection: Arc::clone(connection),
@@ -268,14 +268,14 @@ impl Service {
         Outcome::Reply
     }
 
-    /// Remembers a reply, and sends it to a client that asked again meanwhile.
+    /// Caches a reply, and sends it to a client that has retransmitted the call meanwhile.
     fn remember(&self, key: Key, record: &[u8]) {
         for waiting in self.drc.done(key, record, Instant::now()) {
             waiting.send_also(record);
         }
     }
 
-    /// Commits what a batch of calls owes to a volume, and answers them. `reply` is for those that fail.
+    /// Commits the changes of a batch of calls, and answers them. `reply` is the buffer for replies of failed calls.
     pub(crate) fn commit(&self, volume: &Volume, mut batch: Vec<Waiting>, reply: &mut Reply) {
         let mut wanted: Vec<_> = batch
             .iter()
@@ -327,7 +327,7 @@ impl Service {
         }
     }
 
-    /// Runs a procedure of NFS; none if it did not get so far.
+    /// Runs a procedure of NFS; none if the call did not reach the procedure.
     fn run(
         &self,
         table: &Table,
@@ -372,7 +372,7 @@ impl Service {
         }
     }
 
-    /// The connection is less protected than the export wants.
+    /// Refuses a call because the connection is less protected than the export requires.
     fn too_weak(
         &self,
         connection: &Connection,

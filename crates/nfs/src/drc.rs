@@ -1,22 +1,22 @@
-//! The duplicate-request cache: a call that comes again, because its reply was lost, is answered
-//! and not carried out again.
+//! The duplicate request cache: a call that is retransmitted, because its reply was lost, is answered
+//! and not executed again.
 //!
-//! A call is known by the client's address and port, its number, its procedure, its length and a checksum of its
-//! beginning. The port is a part of it: clients that send again over a new connection take the port of the old one, as
-//! Linux does for this very purpose; without it, two programs of one host that number their calls alike would get
-//! each other's answers, and one of them would believe that something was done which was not.
-//! While the first is in progress, the second waits for its reply and occupies no worker.
+//! The key of a call is the client's address and port, its number, its procedure, its length and a checksum of its
+//! beginning. The port is part of the key: clients that retransmit over a new connection reuse the port of the old one, as
+//! Linux does for this very purpose. Without the port, two programs of one host with equal numbers would get
+//! each other's answers, and one of them would take its call for executed although it was not.
+//! While the original call is in progress, the retransmitted one waits for its reply and occupies no worker.
 //!
 //! Invariants:
-//! * only calls of clients that an export admits, with a handle of that export, enter (`dispatch`);
-//! * a reply is forgotten [`REMEMBERED_FOR`] after it was made: numbers come again, and an old answer to a new call would
-//!   report a file that is not there;
-//! * a client displaces its own replies, not those of others, and WRITEs displace WRITEs alone. Only when as many
-//!   clients as [`Limits::all`] has room for fill their shares is the oldest reply of all forgotten.
+//! * only calls of clients that an export admits, with a handle of that export, are cached (`dispatch`);
+//! * a reply is dropped [`REMEMBERED_FOR`] after it was made: numbers are reused, and an old answer to a new call would
+//!   report a file that does not exist;
+//! * a client evicts its own replies, not those of others, and WRITEs evict only WRITEs. The oldest reply of all is evicted
+//!   only when so many clients fill their shares that [`Limits::all`] is reached.
 //!
-//! It is memory of this process: after a restart a repeated call is carried out again, unless the volume keeps replies (`kept`).
-//! Across machines a call is known by the same things: a client has to keep its address and its port, as one behind a service
-//! address does, and the servers must see them.
+//! The cache is in memory: after a restart a retransmitted call is executed again, unless the volume keeps replies (`kept`).
+//! The key is the same on all machines: after a fail-over, the client must have the same address and port, and the servers must
+//! see them, as with a service address.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -28,34 +28,34 @@ use nfs3_types::nfs3::NFS_PROGRAM;
 use crate::connection::Connection;
 use crate::tls::Security;
 
-/// How long a reply is remembered: longer than clients take to send a call again over a new connection.
+/// Time that a reply is kept: longer than clients take to retransmit a call over a new connection.
 pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(120);
-/// Bytes of a call that are compared.
+/// Bytes of a call under the checksum.
 const COMPARED_BYTES: usize = 512;
-/// Most repetitions that wait for one call in progress.
+/// Most retransmissions that wait for one call in progress.
 const WAITING_MAX: usize = 4;
 
-/// How many replies are remembered.
+/// Limits of the number of kept replies.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Of one client's address.
+    /// Most replies of one client's address.
     of_client: usize,
-    /// Of all.
+    /// Most replies of all clients.
     all: usize,
 }
 
-/// Of calls that change names or attributes.
+/// Limits for calls that change names or attributes.
 const NAMES: Limits = Limits {
     of_client: 4096,
     all: 32_768,
 };
-/// Of WRITEs.
+/// Limits for WRITEs.
 const WRITES: Limits = Limits {
     of_client: 1024,
     all: 8192,
 };
 
-/// What a call is known by.
+/// The key of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     pub(crate) peer: SocketAddr,
@@ -63,12 +63,12 @@ pub(crate) struct Key {
     pub(crate) procedure: u32,
     pub(crate) len: usize,
     pub(crate) sum: u64,
-    /// What was asked under protection is answered under no less.
+    /// Protection of the connection, so that a reply is never sent with less protection than its call.
     pub(crate) security: Security,
 }
 
 impl Key {
-    /// Of a whole call.
+    /// The key of a complete call.
     pub(crate) fn of(
         (peer, security): (SocketAddr, Security),
         xid: u32,
@@ -97,7 +97,7 @@ enum Entry {
     Done { at: Instant, reply: Box<[u8]> },
 }
 
-/// Calls that displace each other.
+/// A class of calls that evict each other.
 #[derive(Debug)]
 struct Part {
     limits: Limits,
@@ -120,7 +120,7 @@ impl Part {
         }
     }
 
-    /// Forgets the oldest reply of a client.
+    /// Evicts the oldest reply of a client.
     fn forget_oldest_of(&mut self, client: IpAddr) {
         let Some(numbers) = self.clients.get_mut(&client) else {
             return;
@@ -134,7 +134,7 @@ impl Part {
         }
     }
 
-    /// Forgets what was answered more than `age` ago.
+    /// Drops replies older than `age`.
     fn expire(&mut self, now: Instant, age: Duration) {
         while let Some((_, key)) = self.order.first_key_value() {
             let old = match self.entries.get(key) {
@@ -144,7 +144,7 @@ impl Part {
             if !old {
                 return;
             }
-            // The oldest of all is the oldest of its client.
+            // The oldest of all is also the oldest of its client.
             self.forget_oldest_of(key.client());
         }
     }
@@ -179,19 +179,19 @@ pub(crate) struct Cache {
     age: Duration,
 }
 
-/// What is to be done with a call.
+/// The decision on a call.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// It is new: carry it out, and report the reply ([`Cache::done`]).
+    /// It is new: execute it, and report the reply ([`Cache::done`]).
     New,
-    /// This is its reply.
+    /// It was executed before, with this reply.
     Again(Box<[u8]>),
-    /// It is in progress: the reply will come.
+    /// It is in progress: its reply will be sent later.
     InProgress,
 }
 
 impl Cache {
-    /// An empty one that remembers replies for `age`.
+    /// An empty cache that keeps replies for `age`.
     pub(crate) fn new(age: Duration) -> Cache {
         Cache {
             names: Mutex::new(Part::new(NAMES)),
@@ -208,7 +208,7 @@ impl Cache {
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks what is to be done with a call that came over a connection.
+    /// Decides on a call from a connection.
     pub(crate) fn ask(&self, key: Key, connection: &Arc<Connection>, now: Instant) -> Verdict {
         let mut part = self.part(&key);
         part.expire(now, self.age);
@@ -227,7 +227,7 @@ impl Cache {
         Verdict::New
     }
 
-    /// Remembers a reply that an earlier server has left.
+    /// Adds a reply that an earlier server has left.
     pub(crate) fn inherit(&self, key: Key, reply: &[u8], now: Instant) {
         let mut part = self.part(&key);
         if !part.entries.contains_key(&key) {
@@ -235,7 +235,7 @@ impl Cache {
         }
     }
 
-    /// Remembers the reply of a call. Returns the connections that wait for it, too.
+    /// Adds the reply of a call. Returns the connections that also wait for it.
     pub(crate) fn done(&self, key: Key, reply: &[u8], now: Instant) -> Vec<Arc<Connection>> {
         let mut part = self.part(&key);
         part.expire(now, self.age);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_carried_out_once_and_answered_again() {
+    fn a_call_is_executed_once_and_answered_again() {
         let (cache, now) = (Cache::default(), Instant::now());
         let connection = Connection::for_tests();
         assert_eq!(cache.ask(key(1, 1), &connection, now), Verdict::New);
@@ -306,13 +306,14 @@ mod tests {
         assert_eq!(held(&cache), (5, 0));
     }
 
-    /// A CREATE whose number came again hours later was answered OK, and there was no file: it had been removed since.
+    /// A CREATE with a number that was reused hours later was answered OK, but the file did not exist: it had been removed
+    /// since.
     #[test]
     fn an_answer_is_forgotten_after_two_minutes() {
         let (cache, start) = (Cache::default(), Instant::now());
         let connection = Connection::for_tests();
         assert_eq!(cache.ask(key(1, 1), &connection, start), Verdict::New);
-        // The time counts from the reply, not from the call.
+        // The age counts from the reply, not from the call.
         let answered = start + REMEMBERED_FOR * 3;
         let again = cache.ask(key(1, 1), &connection, answered);
         assert!(matches!(again, Verdict::InProgress), "never while it runs");
@@ -326,9 +327,9 @@ mod tests {
         assert_eq!(held(&cache), (1, 0));
     }
 
-    /// One client's writes pushed every reply of all others out.
+    /// The writes of one client evicted the replies of all others.
     #[test]
-    fn a_client_displaces_its_own_replies_and_writes_displace_writes_alone() {
+    fn a_client_evicts_its_own_replies_and_writes_evict_only_writes() {
         let (cache, now) = (Cache::default(), Instant::now());
         let connection = Connection::for_tests();
         let call = |key: Key| {

@@ -1,14 +1,14 @@
 //! Reasons for which the server closes a connection.
 
-/// Why a connection is ended by this side.
+/// Reason for which the server ends a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
     /// The client has ended it, or it broke.
     Gone,
-    /// It carries no RPC.
+    /// The client does not send RPC.
     Garbage,
-    /// The client sends or takes nothing for too long.
+    /// The client sent or took nothing for too long.
     Slow,
-    /// Others need the room.
+    /// Its memory or place is needed for other connections.
     Crowded,
 }

@@ -1,20 +1,20 @@
-//! Events of all descriptors, and which workers they call.
+//! Events of all descriptors, and the choice of the worker that handles each.
 //!
-//! All descriptors are in one epoll, connections edge-triggered, so that none is armed again. Exactly one party *guards* it:
+//! All descriptors are in one epoll; connections are edge-triggered, so they need no re-arming. Exactly one party *guards* it:
 //!
-//! * a worker that *sits*: it waits on the epoll itself, and serves what comes. While calls come one at a time, it is always
-//!   the same one: no hand-over, nothing to arm, and one system call between two calls besides those of the connection;
-//! * or the idle workers: they wait on a second epoll that holds the first one and is *armed* for one of them. It is armed by
-//!   a worker that cannot sit soon: it is about to wait ([`Events::away`]) or may have to ([`Events::covered`]), or it found the
-//!   next call there when it had served one, so there is work for two. The kernel calls the worker that slept last;
-//! * or *no thread*: a worker serves a call that waits for nothing, or as many run as there are processors. Each takes the next
-//!   event when it has served the last, so a burst wakes no thread.
+//! * a worker that *sits*: it waits on the epoll itself, and serves each event. While calls come one at a time, it is always
+//!   the same worker: no hand-over, no arming, and one system call between two calls besides those of the connection;
+//! * or the idle workers: they wait on a second epoll that contains the first one and is *armed* for one of them. A worker arms
+//!   it if it cannot sit soon: it is about to wait ([`Events::away`]), or may have to ([`Events::covered`]), or it found the
+//!   next call waiting after it had served one, so there is work for two. The kernel wakes the worker that slept last;
+//! * or *no thread*: a worker serves a call that never waits, or as many workers run as there are processors. Each takes the
+//!   next event after the last one, so a burst wakes no thread.
 //!
-//! *Running workers.* A worker may also wait unexpectedly, for a lock or a block that is not in memory. So while several run
-//! and no thread guards, the relief thread checks: if no call ended for [`RELIEF_AFTER`], it arms the second epoll
+//! *Running workers.* A worker may also wait unexpectedly, for a lock or for a block that is not in memory. So while several
+//! run and no thread guards, the relief thread checks: if no call has ended for [`RELIEF_AFTER`], it arms the second epoll
 //! ([`Events::relieve`]).
 //!
-//! Invariant: if no thread guards, a worker is about to ask for an event, or to arm the second epoll.
+//! Invariant: if no thread guards, some worker is about to ask for an event or to arm the second epoll.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,23 +26,23 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-/// If no call ends for this long, the running workers may be waiting.
+/// Time without the end of a call after which the running workers may be waiting.
 const RELIEF_AFTER: Duration = Duration::from_millis(1);
-/// How often a worker yields the processor before it waits, while others run on all processors.
+/// Yields of the processor before a worker waits, while others run on all processors.
 const LULL_TURNS_MAX: u32 = 8;
-/// Checks in a row at which a thread guarded, after which the relief thread sleeps.
+/// Consecutive checks with a guarding thread after which the relief thread sleeps.
 const RELIEF_ENDS_AFTER: u32 = 4;
 
-/// The workers that serve a call and do not wait, as far as they know.
+/// Counts of running workers: those that serve a call and do not expect to wait.
 #[derive(Debug, Default)]
 struct Running {
     processors: usize,
     workers: AtomicUsize,
-    /// Workers in the middle of a call that wait.
+    /// Number of workers that wait within a call.
     away: AtomicUsize,
-    /// Calls that have ended.
+    /// Number of calls that have ended.
     ended: AtomicU64,
-    /// The relief thread checks.
+    /// The relief thread is checking.
     watched: AtomicBool,
     lock: Mutex<()>,
     watch: Condvar,
@@ -54,10 +54,10 @@ impl Running {
     }
 }
 
-/// What a worker keeps from one event to the next.
+/// State of a worker between events.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    /// It counts among those that run.
+    /// It is counted as running.
     runs: bool,
 }
 
@@ -73,7 +73,7 @@ impl Drop for Away<'_> {
     }
 }
 
-/// Which thread guards: [`Events::guard`].
+/// The party that guards: [`Events::guard`].
 const NOBODY: u8 = 0;
 const SITTING: u8 = 1;
 const ARMED: u8 = 2;
@@ -93,7 +93,7 @@ impl Events {
     pub(crate) fn new() -> std::io::Result<Events> {
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let idle = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Not armed: the first worker sits.
+        // The second epoll is not armed: the first worker sits.
         epoll::add(&idle, &all, EventData::new_u64(0), EventFlags::ONESHOT)?;
         Ok(Events {
             all,
@@ -112,18 +112,19 @@ impl Events {
         Ok(epoll::add(&self.all, fd, EventData::new_u64(token), flags)?)
     }
 
-    /// Makes an event of whatever an edge-triggered descriptor is ready for now.
+    /// Makes a new event if an edge-triggered descriptor is ready now.
     pub(crate) fn post(&self, fd: impl AsFd, token: u64, flags: EventFlags) {
-        // It was added; if it is out already, nothing is to be done.
+        // The descriptor was added; if it is removed by now, there is nothing to do.
         let _ = epoll::modify(&self.all, fd, EventData::new_u64(token), flags);
     }
 
-    /// Takes a descriptor out.
+    /// Removes a descriptor.
     pub(crate) fn forget(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.all, fd);
     }
 
-    /// Waits for an event; none at the end. A worker that got one runs until it asks for the next one and there is none.
+    /// Waits for an event; none at the end of the server. A worker with an event runs until it asks for the next one and there
+    /// is none.
     pub(crate) fn next(&self, turn: &mut Turn) -> Option<epoll::Event> {
         let running = &self.running;
         if turn.runs {
@@ -155,7 +156,7 @@ impl Events {
             };
             if event.is_some() && !self.is_stopping() {
                 turn.runs = true;
-                // Alone it serves at once: no thread has a lock that it may wait for.
+                // A lone worker serves at once: no other thread holds a lock that it needs.
                 let others = running.workers.fetch_add(1, Ordering::SeqCst);
                 if others + running.away.load(Ordering::SeqCst) > 0 {
                     self.call_or_withhold();
@@ -163,13 +164,13 @@ impl Events {
                 return event;
             }
         }
-        // Each worker that ends calls the next one, whatever the running ones wait for.
+        // Each worker that ends wakes the next one, whatever the running workers wait for.
         self.arm();
         None
     }
 
-    /// The next event, for a worker that runs. Clients that were just answered send their next call when they get the
-    /// processor, and need not wake a worker.
+    /// The next event for a running worker. Clients that were just answered send their next call when they get the
+    /// processor, and then need not wake a worker.
     fn take_next(&self) -> Option<epoll::Event> {
         let mut lull = 0;
         while !self.is_stopping() {
@@ -186,7 +187,7 @@ impl Events {
         None
     }
 
-    /// An event that is there: one, what is ready at the same time goes to others.
+    /// A ready event. Only one: other ready events go to other workers.
     fn take_event(&self) -> Option<epoll::Event> {
         wait(&self.all, Some(&Timespec::default()))
     }
@@ -196,13 +197,13 @@ impl Events {
         changed.is_ok()
     }
 
-    /// A worker serves, others may have to serve, too: idle ones guard, unless enough workers run.
+    /// A worker begins to serve, and more work may come: idle workers guard, unless enough workers run.
     fn call_or_withhold(&self) {
         let running = &self.running;
         if running.workers.load(Ordering::SeqCst) < running.processors {
             return self.call_if_unguarded();
         }
-        // Else the relief thread looks after it. It must see that a worker began to run before it is asked.
+        // Otherwise the relief thread takes care. It must see that a worker began to run before it is woken.
         if self.guard.load(Ordering::SeqCst) == NOBODY
             && !running.watched.swap(true, Ordering::SeqCst)
         {
@@ -211,12 +212,12 @@ impl Events {
         }
     }
 
-    /// The worker is about to do what may wait, unexpectedly.
+    /// The worker is about to do something that may wait unexpectedly.
     pub(crate) fn covered(&self) {
         self.call_or_withhold();
     }
 
-    /// The worker is about to wait, and does not count as running until this is dropped.
+    /// The worker is about to wait. It does not count as running until the result is dropped.
     pub(crate) fn away(&self) -> Away<'_> {
         self.running.away.fetch_add(1, Ordering::SeqCst);
         self.running.workers.fetch_sub(1, Ordering::SeqCst);
@@ -224,7 +225,7 @@ impl Events {
         Away(self)
     }
 
-    /// If no thread guards, the next event calls an idle worker, also if it is there already.
+    /// If no thread guards, the next event wakes an idle worker, even if the event is ready already.
     fn call_if_unguarded(&self) {
         if self.change_guard(NOBODY, ARMED) {
             self.arm();
@@ -236,7 +237,7 @@ impl Events {
         let _ = epoll::modify(&self.idle, &self.all, EventData::new_u64(0), once);
     }
 
-    /// The relief thread: calls a worker when the running ones seem to wait.
+    /// The relief thread: wakes a worker when the running ones seem to wait.
     pub(crate) fn relieve(&self) {
         let running = &self.running;
         while !self.is_stopping() {
@@ -245,30 +246,30 @@ impl Events {
                 lock = (running.watch.wait(lock)).unwrap_or_else(PoisonError::into_inner);
             }
             drop(lock);
-            let (mut ended, mut looks) = (0, 0);
-            while looks < RELIEF_ENDS_AFTER && !self.is_stopping() {
+            let (mut ended, mut checks) = (0, 0);
+            while checks < RELIEF_ENDS_AFTER && !self.is_stopping() {
                 thread::sleep(RELIEF_AFTER);
                 let before = std::mem::replace(&mut ended, running.ended.load(Ordering::Relaxed));
-                looks = match self.guard.load(Ordering::SeqCst) {
+                checks = match self.guard.load(Ordering::SeqCst) {
                     NOBODY => 0,
-                    _ => looks + 1,
+                    _ => checks + 1,
                 };
                 if ended == before {
                     self.call_if_unguarded();
                 }
             }
             running.watched.store(false, Ordering::SeqCst);
-            // A worker that still found this thread checking did not wake it.
+            // A worker that still saw this thread checking did not wake it.
             if self.guard.load(Ordering::SeqCst) == NOBODY {
                 running.watched.store(true, Ordering::SeqCst);
             }
         }
     }
 
-    /// From now on there are no events.
+    /// Ends all events.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        // A thread that waits for an event gets the one of the end.
+        // A thread that waits for an event gets the end event.
         self.arm();
         let _lock = self.running.locked();
         self.running.watch.notify_all();
@@ -279,7 +280,7 @@ impl Events {
     }
 }
 
-/// An event, or none in time. Only a signal interrupts it.
+/// Waits for an event; none after the timeout, or after a signal.
 fn wait(epoll: &OwnedFd, patience: Option<&Timespec>) -> Option<epoll::Event> {
     let mut room = [MaybeUninit::uninit()];
     let (events, _) = epoll::wait(epoll, &mut room, patience).ok()?;
@@ -294,7 +295,7 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
     use std::time::Instant;
 
-    /// On so many processors, a worker serves an event that came while it sat, and another event waits.
+    /// With this number of processors: a worker serves an event that came while it sat, and another event waits.
     fn served(processors: usize, then: impl FnOnce(&Events, &mut Turn)) {
         let mut events = Events::new().unwrap();
         events.running.processors = processors;
@@ -310,7 +311,7 @@ mod tests {
         events.stop();
     }
 
-    /// Whether an idle worker would be called; then nothing is armed any more.
+    /// Whether an idle worker would be woken. Disarms the second epoll.
     fn calls_a_worker(events: &Events) -> bool {
         let called = wait(&events.idle, Some(&Timespec::default())).is_some();
         called && events.change_guard(ARMED, NOBODY)
@@ -352,7 +353,7 @@ mod tests {
     #[test]
     fn a_worker_with_nothing_more_to_serve_sits() {
         served(1, |events, turn| {
-            // It takes the second event itself, and arms nothing.
+            // The worker takes the second event itself, and arms nothing.
             assert!(events.next(turn).is_some());
             assert!(!calls_a_worker(events));
             let fd = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
@@ -389,7 +390,7 @@ mod tests {
         });
     }
 
-    /// The one that sits, and those that sleep.
+    /// The sitting worker and the sleeping workers.
     #[test]
     fn all_workers_end() {
         let events = Events::new().unwrap();

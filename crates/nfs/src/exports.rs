@@ -1,6 +1,6 @@
-//! Exports: a path that clients mount, the volume that it names, and what each client may do with it.
+//! Exports: the path that clients mount, its volume, and the rights of each client.
 //!
-//! A [`Table`] is never changed: a reload makes another one, and a call uses the one that it began with.
+//! A [`Table`] is immutable: a reload makes a new one, and a call uses the table with which it began.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::subtree::Subtree;
 use crate::tls::{Security, Tls};
 use crate::volume::Volume;
 
-/// Ports that only privileged programs of a client may use lie below.
+/// Only privileged programs of a client may use ports below this one.
 const RESERVED_PORTS: u16 = 1024;
 
 /// Operations that form a stream. A sync makes its stream durable up to itself.
@@ -25,36 +25,36 @@ const RESERVED_PORTS: u16 = 1024;
     serde(rename_all = "lowercase")
 )]
 pub enum Streams {
-    /// The content of a file is a stream, all else of a client is one
+    /// One stream for the content of each file, and one for all other changes of a client
     #[default]
     File,
-    /// All of a client is one
+    /// One stream for each client
     Client,
-    /// All of a user is one
+    /// One stream for each user
     User,
-    /// All of the export is one
+    /// One stream for the whole export
     Export,
 }
 
-/// What some clients may do with an export.
+/// Rights of some clients on an export.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// Networks of the clients.
     pub clients: Vec<IpNet>,
-    /// They change nothing.
+    /// They may not change anything.
     pub read_only: bool,
-    /// They may use ports that every user may use there.
+    /// They may use unprivileged ports.
     pub any_port: bool,
-    /// How far a connection must be protected.
+    /// Required protection of a connection.
     pub security: Security,
-    /// Which users become the anonymous one.
+    /// Users that become the anonymous user.
     pub squash: Squash,
     /// The anonymous user.
     pub anonymous: Anonymous,
 }
 
 impl Access {
-    /// Programs of root on this host, root squashed.
+    /// Access for privileged programs of this host, with root squashed.
     #[must_use]
     pub fn new() -> Access {
         Access {
@@ -82,23 +82,23 @@ impl Default for Access {
     }
 }
 
-/// What is exported to whom.
+/// An export.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// The path that clients mount, from the `/` on.
+    /// The path that clients mount, beginning with `/`.
     pub path: String,
-    /// Which of the server's volumes.
+    /// Index of the volume.
     pub volume: usize,
-    /// The directory of the volume that is exported, from its `/` on. Clients reach nothing outside of it.
+    /// The exported directory, as a path from the root of the volume. Clients reach nothing outside of it.
     pub directory: String,
-    /// What clients may do: the first entry that holds a client's address decides, and no entry refuses it.
+    /// Rights of clients: the first entry with a client's address decides. A client without an entry is refused.
     pub access: Vec<Access>,
-    /// The streams that operations join.
+    /// Division of operations into streams.
     pub streams: Streams,
 }
 
 impl Export {
-    /// An export of the first volume as `/` to this host alone.
+    /// An export of the first volume as `/`, only to this host.
     #[must_use]
     pub fn new() -> Export {
         Export {
@@ -119,14 +119,14 @@ impl Export {
         }
     }
 
-    /// A number that stays the same over restarts and other exports.
+    /// A number that does not change with restarts or changes of other exports.
     pub(crate) fn id(&self) -> u32 {
         let mut hasher = SipHasher24::new();
         hasher.write(self.path.as_bytes());
         hasher.finish() as u32
     }
 
-    /// What a client may do; none if it is not admitted.
+    /// Rights of a client; none if it is not admitted.
     pub(crate) fn access_of(&self, peer: SocketAddr) -> Option<&Access> {
         let ip = peer.ip().to_canonical();
         let mut access = self.access.iter();
@@ -135,7 +135,7 @@ impl Export {
             .filter(|access| access.takes_port_of(peer))
     }
 
-    /// The best protection that it wants of a client.
+    /// The strongest protection that it requires of any client.
     fn security(&self) -> Security {
         let wanted = self.access.iter().map(|access| access.security);
         wanted.max().unwrap_or_default()
@@ -148,7 +148,7 @@ impl Default for Export {
     }
 }
 
-/// The networks of this host alone.
+/// The loopback networks.
 #[must_use]
 pub fn this_host() -> Vec<IpNet> {
     let net = |ip: IpAddr, len| IpNet::new(ip, len).ok();
@@ -170,34 +170,34 @@ pub fn everybody() -> Vec<IpNet> {
     ]
 }
 
-/// Why exports cannot be served.
+/// Reasons why exports cannot be served.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ExportError {
-    /// A path is none.
+    /// A path is malformed.
     #[error("export path '{0}': it must begin with '/' and hold no empty part, '.' or '..'")]
     Path(String),
-    /// Two have one path.
+    /// Two exports have the same path.
     #[error("two exports have the path '{0}': give each one of its own (IMAGE:/PATH)")]
     Twice(String),
-    /// It wants TLS of a server that has none.
+    /// An export requires TLS, and the server has no certificate.
     #[error("export '{0}' wants TLS, and the server has no certificate (--tls-cert, --tls-key)")]
     NoTls(String),
-    /// It wants certificates of clients, and no authority certifies them.
+    /// An export requires client certificates, and no authority for clients is given.
     #[error(
         "export '{0}' requires client certificates (mtls), but no certificate authority for clients is given (--tls-ca)"
     )]
     NoAuthority(String),
-    /// The directory to export cannot be had.
+    /// The exported directory cannot be opened.
     #[error("export '{export}': the directory '{directory}' of its volume: {why}")]
     Directory {
-        /// The export.
+        /// Path of the export.
         export: String,
-        /// Its directory.
+        /// Exported directory.
         directory: String,
-        /// Why not.
+        /// Cause.
         why: String,
     },
-    /// It names a volume that is not there.
+    /// An export names an unknown volume.
     #[error("export '{0}' names a volume that is not served")]
     Volume(String),
 }
@@ -213,12 +213,12 @@ fn is_path(path: &str) -> bool {
 pub(crate) struct Table {
     pub(crate) volumes: Vec<Arc<Volume>>,
     exports: Vec<(u32, Export)>,
-    /// Of exports that are not of a whole volume, by number.
+    /// Subtrees of exports of a directory, by number of the export.
     subtrees: Vec<(u32, Subtree)>,
 }
 
 impl Table {
-    /// All of them.
+    /// Makes a table of these exports.
     ///
     /// # Errors
     /// See [`ExportError`].
@@ -236,7 +236,7 @@ impl Table {
                 return Err(ExportError::Volume(export.path));
             }
             let id = export.id();
-            // Equal numbers of different paths are as good as never, and refused as well.
+            // Different paths practically never have equal numbers; if they do, they are refused as well.
             if numbered.iter().any(|(other, _)| *other == id) {
                 return Err(ExportError::Twice(export.path));
             }
@@ -262,7 +262,7 @@ impl Table {
         })
     }
 
-    /// Whether the server can do what exports want of it.
+    /// Checks that the server can provide the protection that the exports require.
     ///
     /// # Errors
     /// [`ExportError::NoTls`], [`ExportError::NoAuthority`].
@@ -275,13 +275,13 @@ impl Table {
         }
     }
 
-    /// The export of a number, and its volume.
+    /// The export with this number, and its volume.
     pub(crate) fn by_id(&self, id: u32) -> Option<(&Export, &Arc<Volume>)> {
         let (_, export) = self.exports.iter().find(|(other, _)| *other == id)?;
         Some((export, &self.volumes[export.volume]))
     }
 
-    /// The directory that the export of a number begins at, if it is not a volume's root.
+    /// The root directory of the export with this number, if it is not a volume's root.
     pub(crate) fn subtree(&self, id: u32) -> Option<Subtree> {
         let mut subtrees = self.subtrees.iter();
         subtrees
@@ -289,7 +289,7 @@ impl Table {
             .map(|(_, subtree)| *subtree)
     }
 
-    /// The export that a path lies in, and the rest of the path.
+    /// The export that contains a path, and the rest of the path.
     pub(crate) fn by_path<'p>(&self, path: &'p [u8]) -> Option<(u32, &'p [u8])> {
         let holds = |export: &Export| -> Option<&'p [u8]> {
             if export.path == "/" {
@@ -304,7 +304,7 @@ impl Table {
             .min_by_key(|(_, rest)| rest.len())
     }
 
-    /// Whether any export admits a client. What others send deserves neither memory nor time.
+    /// Whether any export admits a client. Other clients deserve neither memory nor time.
     pub(crate) fn admits(&self, peer: SocketAddr) -> bool {
         self.all().any(|export| export.access_of(peer).is_some())
     }
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(read_only("10.1.2.3:700"), Some(false));
         assert_eq!(read_only("10.1.2.4:700"), Some(true));
         assert_eq!(read_only("10.1.2.4:7000"), Some(true));
-        // No later entry gives what the first one refuses.
+        // A later entry does not grant what the first one refuses.
         assert_eq!(read_only("10.1.2.3:7000"), None);
         assert_eq!(read_only("10.2.0.1:700"), None);
         let table = Table::new(vec![Arc::new(Volume::for_tests())], vec![export]).unwrap();

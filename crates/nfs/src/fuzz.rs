@@ -1,8 +1,8 @@
 //! The body of the fuzz target `nfs`: any bytes as records, as the arguments of calls that have a
 //! valid header, and as TLS.
 //!
-//! What must hold: no panic; every call is answered with one well-formed reply of its own number, or it is no
-//! call at all; what is answered is never longer than what a client may ask for.
+//! Properties: no panic; every call gets one well-formed reply with its own number, unless it is not a call at all; a reply is
+//! never longer than a client may request.
 
 mod tls;
 
@@ -22,7 +22,7 @@ use crate::xdr::Decoder;
 
 /// Longest record.
 const RECORD_BYTES: usize = (1 << 20) + 4096;
-/// Longest reply: data, and what stands around it.
+/// Longest reply: data and its envelope.
 const REPLY_BYTES: usize = (1 << 20) + 4096;
 
 /// The next bytes of the input; zeros when there are no more.
@@ -34,8 +34,8 @@ fn take<const N: usize>(input: &mut &[u8]) -> [u8; N] {
     bytes
 }
 
-/// A call with a valid header. Its arguments are bytes of the input, where a byte of 1 stands for a valid handle, 2 for
-/// a name, 3 for a small number, and anything else for the four bytes behind it.
+/// A call with a valid header. Its arguments come from the input: a byte of 1 stands for a valid handle, 2 for a name, 3 for a
+/// small number, and any other byte for the four bytes after it.
 fn call(input: &mut &[u8], root: &[u8]) -> Vec<u8> {
     let [program, procedure, flavor, words] = take(input);
     let program = if program % 8 == 0 {

@@ -1,11 +1,11 @@
-//! File handles: the names of inodes that clients keep, for ever if they like.
+//! File handles: the names of inodes for clients, which may keep them for ever.
 //!
-//! A handle holds export, inode number and generation behind a keyed hash over all of it
-//! (SipHash-2-4 with 128 bits), so that no client can make one for a file that was not looked up.
-//! The key is 16 random bytes in an attribute of the volume's root directory that only root
-//! may read (`trusted.steadfast.nfs`): it moves with the volume, and handles live as long as
-//! their files, over restarts and other hosts. An identity that others can read, such as
-//! the volume's UUID, would be no key. The hash of an export of a directory covers that directory, too (`subtree`).
+//! A handle holds export, inode number and generation, and a keyed hash over all of them
+//! (SipHash-2-4 with 128 bits), so that no client can forge a handle of a file that it did not look up.
+//! The key is 16 random bytes in an extended attribute of the volume's root directory that only root
+//! may read (`trusted.steadfast.nfs`). It moves with the volume, so handles live as long as
+//! their files, across restarts and hosts. A public identity, such as
+//! the volume's UUID, could not be a key. For an export of a directory, the hash covers that directory, too (`subtree`).
 //!
 //! ```text
 //! 0 version u32 = 1   4 export u32   8 inode u64   16 generation u64   24 hash [16]     (big endian)
@@ -20,18 +20,18 @@ use crate::subtree::Subtree;
 
 /// Bytes of a handle.
 pub(crate) const HANDLE_BYTES: usize = 40;
-/// Where the hash begins.
+/// Offset of the hash.
 const HASHED_BYTES: usize = 24;
-/// What all handles of this form begin with.
+/// The version at the start of a handle.
 const VERSION: u32 = 1;
 
-/// Where a volume keeps its key.
+/// Extended attribute with the key of a volume.
 const KEY_ATTRIBUTE: &[u8] = b"trusted.steadfast.nfs";
 
-/// What a handle names.
+/// The inode that a handle names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
-    /// The export it was given through.
+    /// The export through which it was issued.
     pub(crate) export: u32,
     /// Inode.
     pub(crate) ino: Ino,
@@ -50,7 +50,7 @@ impl Named {
     }
 }
 
-/// The secret of a volume.
+/// The secret key of a volume.
 #[derive(Clone, Copy)]
 pub(crate) struct Key([u8; 16]);
 
@@ -60,12 +60,12 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// How long handles live.
+/// Lifetime of handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lasting {
-    /// As long as their files.
+    /// Handles live as long as their files.
     Always,
-    /// As long as this server: the volume has no key yet and cannot be written.
+    /// Handles live as long as this server: the volume has no key yet and is read-only.
     ThisServer,
 }
 
@@ -77,7 +77,7 @@ impl Key {
         Ok(Key(key))
     }
 
-    /// The key of a volume; it is made, and made durable, if there is none.
+    /// The key of a volume. If there is none, a new one is made durable.
     pub(crate) fn of(
         fs: &dyn FileSystem,
         read_only: bool,
@@ -129,7 +129,7 @@ impl Key {
     /// Whether a handle was made with this key, for this subtree.
     pub(crate) fn made(&self, handle: &Unproved<'_>, subtree: Option<Subtree>) -> bool {
         let hash = self.hash(&handle.bytes[..HASHED_BYTES], subtree);
-        // Every byte is compared: the time tells nothing of where they differ.
+        // Compares every byte, so that the time does not reveal where they differ.
         let differ = hash.iter().zip(&handle.bytes[HASHED_BYTES..]);
         differ.fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
     }
@@ -141,16 +141,16 @@ impl Key {
     }
 }
 
-/// A handle as it came from a client.
+/// A handle from a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unproved<'a> {
     bytes: &'a [u8; HANDLE_BYTES],
-    /// What it says.
+    /// Decoded contents.
     pub(crate) named: Named,
 }
 
 impl<'a> Unproved<'a> {
-    /// Reads a handle; none if it has not the form of one.
+    /// Decodes a handle; none if it does not have the form of a handle.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Unproved<'a>> {
         let bytes: &[u8; HANDLE_BYTES] = bytes.try_into().ok()?;
         let mut decoder = crate::xdr::Decoder::new(bytes);

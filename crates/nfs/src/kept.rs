@@ -1,13 +1,12 @@
-//! Replies that outlive this server: what the next one, on whichever machine, answers if a call comes again.
+//! Persistent replies: with them the next server, on any machine, answers a retransmitted call.
 //!
-//! A call that must not be carried out twice leaves a note with its change ([`steadfast_vfs::Note`]): what it is known by, and
-//! its reply. The file system makes both durable together or neither, so no server finds the change without the note. The change
-//! may become durable before the reply is made, by another call's commit; then the note has no reply, and the call is answered
-//! with success and without attributes, which the protocol lets a server leave out. A WRITE in parts, and an object that is
-//! made and dressed in two operations, leaves its note with the last of them.
+//! A non-idempotent call leaves a note with its change ([`steadfast_vfs::Note`]): the key of the call, and its reply. The file
+//! system makes both durable together or neither, so no server finds the change without the note. The change may become durable
+//! before the reply is made, by another call's commit; then the note has no reply, and the call is answered with success and
+//! without attributes, which are optional in the protocol. If a WRITE is done in parts, or an object is created and its
+//! attributes are set in two operations, the last operation leaves the note.
 //!
-//! Not kept: replies that tell of an error (nothing was changed), and unstable writes (clients send them again as the
-//! write verifier tells them).
+//! Not kept: error replies (nothing was changed), and unstable writes (the write verifier makes clients send them again).
 //!
 //! ```text
 //! 0 version u8 = 1   1 security u8   2 port u16   4 xid u32   8 procedure u32   12 length of the call u32   16 its checksum u64
@@ -28,14 +27,14 @@ use crate::tls::Security;
 
 const VERSION: u8 = 1;
 const REPLY_AT: usize = 48;
-/// What is older answers nobody: numbers of calls come again. The clocks of two machines may differ by less.
+/// Older notes are not used, because clients reuse the numbers of calls. The clocks of two machines must differ by less.
 const FRESH: Duration = Duration::from_secs(600);
 
 fn now() -> u64 {
     UNIX_EPOCH.elapsed().unwrap_or_default().as_secs()
 }
 
-/// The note of a call. `reply` is its whole record; none: it is not made yet.
+/// The note of a call. `reply` is its whole record; none if it is not made yet.
 pub(crate) fn encode(key: &Key, reply: Option<&[u8]>) -> Vec<u8> {
     let ip = match key.peer.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -55,7 +54,7 @@ pub(crate) fn encode(key: &Key, reply: Option<&[u8]>) -> Vec<u8> {
     bytes
 }
 
-/// What a call is known by that left a note, and its whole reply. None: the note is too old, or none of a known form.
+/// Decodes a note: the key of its call, and the whole reply. None: the note is too old, or of an unknown form.
 pub(crate) fn decode(bytes: &[u8]) -> Option<(Key, Vec<u8>)> {
     let (head, reply) = bytes.split_at_checked(REPLY_AT)?;
     let u32_at = |at: usize| Some(u32::from_be_bytes(*head.get(at..)?.first_chunk()?));
@@ -91,10 +90,10 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(Key, Vec<u8>)> {
     Some((key, record))
 }
 
-/// The reply of a call that has succeeded, without what the protocol lets a server leave out: handle and attributes.
+/// The reply of a successful call without its optional parts: handle and attributes.
 fn bare(procedure: NFS_PROGRAM, xid: u32, reply: &mut Reply) -> Option<()> {
     use NFS_PROGRAM as P;
-    // So many 'nothing follows': a new object's handle and its attributes, then two for each directory or file.
+    // One 'nothing follows' for each: a new object's handle, its attributes, then two for each directory or file.
     let absent = match procedure {
         P::NFSPROC3_SETATTR | P::NFSPROC3_REMOVE | P::NFSPROC3_RMDIR => 2,
         P::NFSPROC3_LINK => 3,
@@ -103,7 +102,7 @@ fn bare(procedure: NFS_PROGRAM, xid: u32, reply: &mut Reply) -> Option<()> {
         | P::NFSPROC3_SYMLINK
         | P::NFSPROC3_MKNOD
         | P::NFSPROC3_RENAME => 4,
-        // Of a WRITE, the count must be known.
+        // The reply of a WRITE needs the count.
         _ => return None,
     };
     rpc::accepted(reply, xid, accept_stat_data::SUCCESS);
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_was_not_made_yet_is_a_success_without_attributes() {
+    fn a_missing_reply_becomes_a_success_without_attributes() {
         fn of<T, E>(_: Option<Nfs3Result<T, E>>, procedure: NFS_PROGRAM)
         where
             T: Unpack,

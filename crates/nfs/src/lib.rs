@@ -1,22 +1,22 @@
 //! NFS front end: serves any [`steadfast_vfs::FileSystem`] over NFS version 3 and MOUNT version 3
 //! (RFC 1813), over TCP.
 //!
-//! Protocol only, no storage logic. What it promises:
+//! Protocol only, no storage logic. Guarantees:
 //!
-//! * What is answered is durable: every change but unstable writes is committed before its reply, in the stream of
-//!   the client, user or export, and calls that come together share a flush (GoJournal §3; ccfs §3.2).
-//! * `committed` and the write verifier say what is true (`procedures`, `volume`).
-//! * A call that comes again is answered, not carried out again within two minutes (`drc`), also by the next server of
+//! * Answered changes are durable: every change except unstable writes is committed before its reply, in the stream of the
+//!   client, user or export. Concurrent calls share a flush (GoJournal §3; ccfs §3.2).
+//! * `committed` and the write verifier are truthful (`procedures`, `volume`).
+//! * A retransmitted call is answered and not executed again within two minutes (`drc`), also by the next server of
 //!   a volume whose file system keeps the replies (`kept`).
-//! * While another server may take a volume over, nothing is answered without its gate's leave ([`Gate`]).
-//! * Handles cannot be made by others, live as long as their files, and never name another (`handles`).
-//! * A client that is slow, dead or hostile harms no other client: no worker waits for one, memory is bounded (`connection`,
-//!   `memory`, `reactor`), and nothing that it sends is believed (`record`, `xdr`, `rpc`).
-//! * What an export wants protected is answered over TLS alone (RFC 9289; `tls`).
+//! * If another server may take a volume over, no reply is sent without permission of the [`Gate`].
+//! * Clients cannot forge handles. A handle lives as long as its file, and never names another file (`handles`).
+//! * A slow, dead or hostile client harms no other client: no worker waits for a client, memory is bounded (`connection`,
+//!   `memory`, `reactor`), and all input is validated (`record`, `xdr`, `rpc`).
+//! * An export that requires TLS is served only over TLS (RFC 9289; `tls`).
 //! * Request bytes are borrowed only while the call lasts.
 //!
-//! Data flows straight down: `server` (workers) → `reactor`, `connection`, `tls`, `record` (bytes to records) → `dispatch`, `rpc`, `auth`,
-//! `drc` (records to calls) → `procedures`, `mountd` → the file system.
+//! Data flows straight down: `server` (workers) → `reactor`, `connection`, `tls`, `record` (bytes to records) → `dispatch`,
+//! `rpc`, `auth`, `drc` (records to calls) → `procedures`, `mountd` → the file system.
 //!
 //! ```no_run
 //! # fn serve(
@@ -26,7 +26,7 @@
 //! let mut options = Options::default();
 //! options.listen = vec!["127.0.0.1:2049".parse()?];
 //! let server = Server::start(vec![ExportedVolume::new(fs, "data")], vec![Export::new()], &options)?;
-//! server.wait(); // until a `Stopper` is used
+//! server.wait(); // until a `Stopper` stops it
 //! let how = server.stop();
 //! # Ok(())
 //! # }

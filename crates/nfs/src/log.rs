@@ -1,15 +1,15 @@
-//! Lines for the administrator of the server: what a client was refused for, and what to do about it.
+//! Messages to the administrator of the server: why a client was refused, and how to fix it.
 //!
-//! Clients decide how often there would be something to say: the same is said once a minute, and no more than
+//! Clients determine how often there is a message. So the same line is written at most once a minute, and at most
 //! [`LINES_MAX`] lines in that time.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long nothing is said again.
+/// Time in which a line is not repeated.
 const QUIET: Duration = Duration::from_secs(60);
-/// Most lines in that time.
+/// Most lines in this time.
 const LINES_MAX: usize = 32;
 
 /// See the module's header.
@@ -20,7 +20,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Says nothing if there is no listener.
+    /// Without a receiver, it drops all lines.
     pub(crate) fn new(tell: Option<fn(&str)>) -> Log {
         Log {
             tell,
@@ -28,7 +28,7 @@ impl Log {
         }
     }
 
-    /// Says a line, unless it was said just now.
+    /// Sends a line to the receiver, unless it was sent recently.
     pub(crate) fn say(&self, line: String) {
         let Some(tell) = self.tell else { return };
         let now = Instant::now();
@@ -55,7 +55,7 @@ mod tests {
     static LINES: AtomicUsize = AtomicUsize::new(0);
 
     #[test]
-    fn what_clients_repeat_is_said_once_and_never_too_much() {
+    fn a_repeated_line_is_sent_once_and_lines_are_limited() {
         let log = Log::new(Some(|_| {
             LINES.fetch_add(1, SeqCst);
         }));

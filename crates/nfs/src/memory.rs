@@ -1,13 +1,13 @@
-//! Memory that clients make the server hold, counted against one limit, and what each address has a share of.
+//! Accounting of memory that clients make the server hold, against one limit, and the shares of each address.
 //!
-//! Every connection has a [`Budget`]. Large amounts are reserved before they are allocated, small ones are counted as they
-//! are; when memory runs out, the reactor closes the connection that holds most, of the address that holds most.
+//! Every connection has a [`Budget`]. Large amounts are reserved before they are allocated, small ones are counted afterwards.
+//! When memory runs out, the reactor picks the address that holds most, and closes its connection that holds most.
 //!
-//! Everything large, records and replies that are not taken, lies in buffers of one size, which are used again: an allocator that
-//! is given and asked for megabytes of all sizes by many threads holds several times what is in use.
+//! All large data, records and unsent replies, is in buffers of one size, which are reused: if many threads allocated and freed
+//! megabytes of all sizes, the allocator would hold several times the memory in use.
 //!
-//! Invariants: what a budget counts is given back by [`Budget::clear`] or when the connection is dropped, whichever comes
-//! first; only `Working` memory outlives a closed connection, and calls that hold it end by themselves.
+//! Invariants: a budget's memory is given back by [`Budget::clear`] or at the drop of the connection, whichever comes
+//! first; only `Working` memory outlives a closed connection, and the calls that hold it end by themselves.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use crate::metrics::Metrics;
 
-/// What memory is held for.
+/// The purpose of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Account {
     /// The connection itself, and its TLS session.
     Base,
-    /// Records that arrive or wait to be served, and TLS handshakes.
+    /// Records that arrive or wait for a worker, and TLS handshakes.
     Arriving,
     /// Replies that the client has not taken.
     Unsent,
@@ -34,14 +34,14 @@ pub(crate) enum Account {
 }
 
 const ACCOUNTS: usize = 4;
-/// Large buffers that are kept for the next calls.
+/// Most free large buffers that are kept.
 const FREE_BUFFERS: usize = 4;
 
-/// What waits for memory: a connection.
+/// A connection that waits for memory.
 pub(crate) trait Waiter: Debug + Send + Sync {
-    /// Tells it from others.
+    /// Its identity.
     fn token(&self) -> u64;
-    /// Memory was given back: it tries again. Takes none of its locks.
+    /// Called when memory was given back: it tries again. Takes none of its locks.
     fn post(&self);
 }
 
@@ -52,11 +52,11 @@ pub(crate) struct Memory {
     metrics: Arc<Metrics>,
     /// Bytes of a large buffer.
     pub(crate) buffer_bytes: usize,
-    /// Large buffers that are not in use.
+    /// Free large buffers.
     free: Mutex<Vec<Vec<u8>>>,
     /// Connections that wait until calls in progress give memory back.
     waiting: Mutex<HashMap<u64, Arc<dyn Waiter>>>,
-    someone_waits: AtomicBool,
+    has_waiters: AtomicBool,
 }
 
 impl Memory {
@@ -67,11 +67,11 @@ impl Memory {
             buffer_bytes,
             free: Mutex::default(),
             waiting: Mutex::default(),
-            someone_waits: AtomicBool::new(false),
+            has_waiters: AtomicBool::new(false),
         }
     }
 
-    /// Bytes that are missing for `more`.
+    /// Bytes that must be freed for `more`.
     pub(crate) fn missing(&self, more: usize) -> u64 {
         let used = self.metrics.memory_bytes_now.load(Relaxed);
         (used + more as u64).saturating_sub(self.limit)
@@ -81,13 +81,13 @@ impl Memory {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An empty large buffer, whose memory the caller has counted.
+    /// An empty large buffer. The caller has counted its memory.
     pub(crate) fn buffer(&self) -> Vec<u8> {
         let buffer = self.free().pop();
         buffer.unwrap_or_else(|| Vec::with_capacity(self.buffer_bytes))
     }
 
-    /// Takes a buffer back, if it is one of the large ones.
+    /// Takes a buffer back, if it is a large one.
     pub(crate) fn recycle(&self, mut buffer: Vec<u8>) {
         if buffer.capacity() == self.buffer_bytes {
             buffer.clear();
@@ -95,7 +95,7 @@ impl Memory {
         }
     }
 
-    /// Gives most buffers that are not in use back to the system.
+    /// Returns most free buffers to the system.
     pub(crate) fn shrink(&self) {
         let mut free = self.free();
         let kept = free.len().min(FREE_BUFFERS);
@@ -116,11 +116,11 @@ impl Memory {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls a connection when memory is given back. It tries again then.
+    /// Registers a connection to be called when memory is given back.
     pub(crate) fn wait(&self, waiter: Arc<dyn Waiter>) {
         self.metrics.memory_waits.fetch_add(1, Relaxed);
         self.waiting().insert(waiter.token(), waiter);
-        self.someone_waits.store(true, Relaxed);
+        self.has_waiters.store(true, Relaxed);
         // Memory that was given back before the line above woke no waiting connection.
         fence(SeqCst);
         if self.missing(self.buffer_bytes) == 0 {
@@ -128,11 +128,12 @@ impl Memory {
         }
     }
 
-    /// Calls those that wait. Takes no lock of a connection.
+    /// Calls the waiting connections. Takes no lock of a connection.
     pub(crate) fn call_waiting(&self) {
-        // Pairs with the fence in `wait`: this thread sees the waiting connection, or `wait` sees the memory that was given back.
+        // Pairs with the fence in `wait`: this thread sees the waiting connection, or `wait` sees the memory that was given
+        // back.
         fence(SeqCst);
-        if self.someone_waits.swap(false, Relaxed) {
+        if self.has_waiters.swap(false, Relaxed) {
             let waiting = std::mem::take(&mut *self.waiting());
             for waiter in waiting.into_values() {
                 waiter.post();
@@ -169,7 +170,7 @@ impl Budget {
         added
     }
 
-    /// Counts bytes that are held already.
+    /// Counts bytes that are allocated already.
     pub(crate) fn add(&self, account: Account, bytes: usize) {
         let used = &self.memory.metrics.memory_bytes_now;
         used.fetch_add(bytes as u64, Relaxed);
@@ -239,12 +240,12 @@ impl Drop for Budget {
     }
 }
 
-/// What one address may have of TLS handshakes.
+/// Limits of one address's TLS handshakes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HandshakeLimits {
-    /// At a time.
+    /// Most concurrent handshakes.
     pub(crate) now: u32,
-    /// Begun within a second.
+    /// Most handshakes begun within a second.
     pub(crate) per_second: u32,
 }
 
@@ -264,7 +265,7 @@ pub(crate) struct Peer {
     handshakes: Mutex<Handshakes>,
 }
 
-/// How long the handshakes of an address are counted together.
+/// Period in which the handshakes of an address are counted.
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Peer {
@@ -274,7 +275,7 @@ impl Peer {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a TLS handshake, unless the address has too many of them.
+    /// Begins a TLS handshake, unless the address has too many.
     pub(crate) fn begin_handshake(&self, now: Instant, limits: HandshakeLimits) -> bool {
         let mut handshakes = self.handshakes();
         if now.saturating_duration_since(handshakes.second) >= SECOND {
@@ -293,7 +294,7 @@ impl Peer {
         handshakes.now = handshakes.now.saturating_sub(1);
     }
 
-    /// Nothing of it has to be remembered.
+    /// Whether its state can be dropped.
     fn is_gone(&self, now: Instant) -> bool {
         self.connections.load(Relaxed) == 0
             && now.saturating_duration_since(self.handshakes().second) >= SECOND
@@ -304,7 +305,7 @@ impl Peer {
 #[derive(Debug, Default)]
 pub(crate) struct Peers(Mutex<HashMap<IpAddr, Arc<Peer>, foldhash::fast::RandomState>>);
 
-/// One network of IPv6 is as one address: its hosts choose the rest.
+/// One IPv6 network counts as one address, because its hosts choose the other bits.
 fn share_of(address: IpAddr) -> IpAddr {
     const HOST_BITS: u32 = 64;
     match address.to_canonical() {
@@ -337,7 +338,7 @@ impl Peers {
         Arc::clone(peer)
     }
 
-    /// Forgets addresses that have left.
+    /// Drops addresses without connections.
     pub(crate) fn forget_gone(&self, now: Instant) {
         self.all().retain(|_, peer| !peer.is_gone(now));
     }
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_given_back_once() {
+    fn counted_memory_is_given_back_once() {
         let metrics = Arc::new(Metrics::default());
         let memory = Arc::new(Memory::new(100, 10, Arc::clone(&metrics)));
         let peers = Peers::default();

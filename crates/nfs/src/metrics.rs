@@ -1,7 +1,7 @@
-//! What was asked for, how often, how long it took, and what went wrong.
+//! Metrics: calls by procedure, their latencies, and failures.
 //!
-//! Latency is counted in classes that double from one microsecond on: from the call's arrival in
-//! memory until its reply was handed to the kernel or queued.
+//! Latency is the time from the call's arrival in memory until its reply is handed to the kernel or queued. It is
+//! counted in classes that double, beginning with one microsecond.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use steadfast_vfs::metrics::{Kind, Metrics as Page};
 
 /// Procedures of NFS.
 pub(crate) const PROCEDURES: usize = 22;
-/// Classes of latency; the last holds all that is longer than the last but one.
+/// Number of classes of latency. The last class has no upper bound.
 const CLASSES: usize = 26;
 
-/// Words for procedures.
+/// Names of procedures in counters.
 const NAMES: [&str; PROCEDURES] = [
     "null",
     "getattr",
@@ -40,7 +40,7 @@ const NAMES: [&str; PROCEDURES] = [
     "commit",
 ];
 
-/// The same as RFC 1813 writes them.
+/// Names of procedures as in RFC 1813.
 const UPPER_NAMES: [&str; PROCEDURES] = [
     "NULL",
     "GETATTR",
@@ -66,7 +66,7 @@ const UPPER_NAMES: [&str; PROCEDURES] = [
     "COMMIT",
 ];
 
-/// The name of a procedure, as RFC 1813 writes it.
+/// The name of a procedure as in RFC 1813.
 pub(crate) fn name_of(procedure: NFS_PROGRAM) -> &'static str {
     UPPER_NAMES[procedure as usize]
 }
@@ -76,7 +76,7 @@ fn class_us(class: usize) -> u64 {
     1 << class
 }
 
-/// Of one procedure.
+/// The counters of one procedure.
 #[derive(Debug, Default)]
 struct CallStats {
     count: AtomicU64,
@@ -86,7 +86,7 @@ struct CallStats {
 }
 
 impl CallStats {
-    /// The latency that so much of a thousand does not exceed, in microseconds.
+    /// A quantile of the latency, in microseconds: this many of a thousand calls do not exceed it.
     fn quantile_us(&self, per_mille: u64) -> u64 {
         let counts = self.classes.each_ref().map(|class| class.load(Relaxed));
         let wanted = (counts.iter().sum::<u64>() * per_mille).div_ceil(1000);
@@ -166,7 +166,7 @@ counters! {
 }
 
 impl Metrics {
-    /// Notes a call.
+    /// Counts a call.
     pub(crate) fn asked(&self, procedure: NFS_PROGRAM, took: Duration, error: bool) {
         let asked = &self.asked[procedure as usize];
         asked.count.fetch_add(1, Relaxed);
@@ -189,7 +189,7 @@ impl Metrics {
         self.bytes_written.fetch_add(len as u64, Relaxed);
     }
 
-    /// All by name. What ends in `_now` goes up and down.
+    /// All counters by name. A name that ends in `_now` is a gauge.
     pub(crate) fn list(&self) -> Vec<(String, u64)> {
         let mut list = Vec::new();
         for (name, asked) in NAMES.iter().zip(&self.asked) {
@@ -208,7 +208,7 @@ impl Metrics {
         list
     }
 
-    /// Adds all to a page for Prometheus.
+    /// Adds all counters to a page for Prometheus.
     pub(crate) fn add_to(&self, page: &mut Page) {
         let each = || NAMES.iter().zip(&self.asked);
         let errors = (
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_are_told_by_class() {
+    fn latencies_are_counted_by_class() {
         let metrics = Metrics::default();
         for us in [1, 3, 3, 3, 3, 3, 3, 3, 3, 100_000] {
             let took = Duration::from_micros(us);

@@ -1,6 +1,6 @@
 //! The MOUNT program, version 3 (RFC 1813, appendix I): from a path to a root handle.
 //!
-//! The list of mounts is what clients said, kept for `showmount`; nothing depends on it.
+//! The list of mounts has what clients reported. It serves only `showmount`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ use crate::xdr::{Decoder, Parsed};
 
 /// Longest path.
 pub(crate) const PATH_BYTES_MAX: usize = MNTPATHLEN;
-/// Mounts that are listed.
+/// Most listed mounts.
 const LISTED_MAX: usize = 1024;
 
-/// What clients have mounted, as far as they said.
+/// The mounts that clients reported.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts(Mutex<VecDeque<(String, Vec<u8>)>>);
 
@@ -45,7 +45,7 @@ impl Mounts {
     }
 }
 
-/// Runs a procedure: what it answers.
+/// Runs a procedure. Returns its answer.
 ///
 /// # Errors
 /// The arguments are garbage.
@@ -133,14 +133,14 @@ fn find(table: &Table, peer: SocketAddr, path: &[u8]) -> Result<Vec<u8>, mountst
     if path.len() > PATH_BYTES_MAX {
         return Err(mountstat3::MNT3ERR_NAMETOOLONG);
     }
-    // The directory of `/name` comes without its slash from some clients (libnfs's tools).
+    // Some clients (the tools of libnfs) send the directory of `/name` without its slash.
     let path = if path.is_empty() { b"/" } else { path };
     let (id, rest) = table.by_path(path).ok_or(mountstat3::MNT3ERR_NOENT)?;
     let (export, volume) = table.by_id(id).ok_or(mountstat3::MNT3ERR_NOENT)?;
     if export.access_of(peer).is_none() {
         return Err(mountstat3::MNT3ERR_ACCES);
     }
-    // Whom an export admits may mount any directory of it; what can be done there is decided call by call.
+    // An admitted client may mount any directory of the export; permissions are checked at each call.
     let caller = Caller {
         checked: true,
         ..Caller::root()

@@ -1,10 +1,11 @@
-//! Events, the registry of connections, and what happens when connections or memory run out.
+//! Events, the registry of connections, and the closing of connections when places or memory run out.
 //!
-//! *Events* are those of [`crate::events`], a token for each connection.
+//! *Events* are those of [`crate::events`], with one token for each connection.
 //!
-//! *Room.* A connection that needs memory gets it: the connection that holds most goes, of the address that holds most. The same goes
-//! for places: the connection that has been idle longest goes, of the address that has most connections. Clients that no
-//! export admits are *guests*: a few places of their own, small records, some seconds.
+//! *Room.* A connection that needs memory gets it: the reactor picks the address that holds most, and closes its connection
+//! that holds most. Places work the same way: the reactor picks the address with most connections, and closes the one that has
+//! been idle longest. Clients that no export admits are *guests*: they have a few places of their own, small records, some
+//! seconds.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
@@ -23,40 +24,40 @@ use crate::memory::{Budget, HandshakeLimits, Memory, Peers, Waiter};
 use crate::metrics::Metrics;
 use crate::tls::Tls;
 
-/// The token of the end of the server.
+/// The token of the server's end.
 pub(crate) const STOP: u64 = 0;
 /// The token of the first connection.
 const CONNECTIONS: u64 = 1;
-/// Connections of an address whose buffers the kernel sizes as it likes, some megabytes; those of the others are bounded.
+/// Connections of an address with socket buffers sized by the kernel, some megabytes. Further connections have bounded buffers.
 const ROOMY_CONNECTIONS: usize = 16;
 const SOCKET_BYTES: usize = 128 << 10;
 /// Most connections of clients that no export admits.
 const GUESTS_MAX: usize = 64;
 
-/// The bounds of all connections.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Longest record.
     pub(crate) record_bytes: usize,
-    /// Memory that all connections hold.
+    /// Most memory of all connections.
     pub(crate) memory_bytes: u64,
-    /// Bytes of replies of one connection that are in work or not taken.
+    /// Most bytes of one connection's replies in progress or unsent.
     pub(crate) reply_bytes: usize,
-    /// Connections.
+    /// Most connections.
     pub(crate) connections: usize,
-    /// Connections of one address.
+    /// Most connections of one address.
     pub(crate) connections_per_address: usize,
-    /// Calls of one connection in progress.
+    /// Most calls of one connection in progress.
     pub(crate) in_flight: u32,
-    /// How long a record may take to arrive.
+    /// Time for a record to arrive.
     pub(crate) record_time: Duration,
-    /// TLS handshakes of one address.
+    /// Limits of one address's TLS handshakes.
     pub(crate) handshakes: HandshakeLimits,
-    /// How long a TLS handshake may take.
+    /// Time for a TLS handshake.
     pub(crate) handshake_time: Duration,
-    /// How long a client may take no reply.
+    /// Time in which a client must take replies.
     pub(crate) stall_time: Duration,
-    /// How long a client that no export admits may stay.
+    /// Time that a guest may stay.
     pub(crate) guest_time: Duration,
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct Reactor {
     pub(crate) events: Events,
     connections: RwLock<Registry>,
     guests: AtomicUsize,
-    /// One connection is admitted at a time: two that saw the same place, or closed the same connection, would be one too many.
+    /// Held while a connection is admitted: otherwise two could take the same place, or close the same connection.
     admission: Mutex<()>,
     next: AtomicU64,
     peers: Peers,
@@ -76,7 +77,7 @@ pub(crate) struct Reactor {
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) log: Arc<Log>,
-    /// What clients that want TLS get.
+    /// TLS settings; none: TLS is not offered.
     pub(crate) tls: Option<Tls>,
     gate: Option<Arc<dyn Gate>>,
     aborted: AtomicBool,
@@ -125,7 +126,7 @@ impl Reactor {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a new connection in. One that no export admits is a guest.
+    /// Admits a new connection. A client that no export admits is a guest.
     pub(crate) fn admit(
         self: &Arc<Reactor>,
         stream: TcpStream,
@@ -170,7 +171,7 @@ impl Reactor {
         added
     }
 
-    /// How many connections were refused, or closed for what their clients did or for room. It only grows.
+    /// Number of connections that were refused, or closed for their client's behaviour or to make room. It only grows.
     pub(crate) fn turned_away(&self) -> u64 {
         let metrics = &self.metrics;
         let counters = [
@@ -187,7 +188,7 @@ impl Reactor {
         self.registry().len() >= self.limits.connections + guests
     }
 
-    /// Closes the connection that has been idle longest, of the address that has most. Returns whether there was one.
+    /// Closes the longest idle connection of the address with most connections. Returns whether there was one.
     pub(crate) fn drop_idlest(&self) -> bool {
         let most = |connection: &Arc<Connection>| {
             let peer = &connection.budget.peer;
@@ -211,8 +212,8 @@ impl Reactor {
         true
     }
 
-    /// Makes room for `more` bytes, while it can: closes the connections that hold most, but not `asker`. What a worker is
-    /// still reading comes free a moment later, and calls those that wait then. The lock of no connection is held.
+    /// Makes room for `more` bytes, if it can: closes the connections that hold most, except `asker`. Input of a reading worker
+    /// is freed a moment later, which then calls the waiting connections. The caller holds no connection's lock.
     pub(crate) fn make_room(&self, more: usize, asker: &Connection) {
         let mut coming = 0;
         while self.memory.missing(more) > coming {
@@ -242,7 +243,7 @@ impl Reactor {
         }
     }
 
-    /// The connection of a token, if it still is one.
+    /// The connection of a token, if it is still registered.
     pub(crate) fn get(&self, token: u64) -> Option<Arc<Connection>> {
         self.registry().get(&token).cloned()
     }
@@ -252,7 +253,7 @@ impl Reactor {
         self.registry().values().cloned().collect()
     }
 
-    /// A connection has ended.
+    /// Unregisters a closed connection.
     pub(crate) fn remove(&self, connection: &Connection) {
         if self.change_registry().remove(&connection.token()).is_some() {
             self.metrics.connections_now.fetch_sub(1, Ordering::Relaxed);
@@ -262,7 +263,7 @@ impl Reactor {
         }
     }
 
-    /// Ends connections whose time is over.
+    /// Closes connections whose deadline has passed.
     pub(crate) fn look_after(&self, now: Instant) {
         for connection in self.all() {
             connection.look_after(now);
@@ -285,7 +286,7 @@ impl Reactor {
 
     // ---- the end --------------------------------------------------------------------------
 
-    /// From now on no record is taken.
+    /// Stops taking records.
     pub(crate) fn stop(&self) {
         self.events.stop();
     }
@@ -294,19 +295,19 @@ impl Reactor {
         self.events.is_stopping()
     }
 
-    /// The same, and no reply is sent any more: what calls find from now on is not true.
+    /// Stops taking records and sending replies: results of calls may be wrong from now on.
     pub(crate) fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
         self.stop();
     }
 
-    /// Whether an answer that is complete may leave. May wait; no lock is held.
+    /// Whether a complete answer may be sent. May wait; the caller holds no lock.
     pub(crate) fn may_answer(&self) -> bool {
         let gate = self.gate.as_ref();
         gate.is_none_or(|gate| gate.may_answer())
     }
 
-    /// What the gate shows.
+    /// Gauges of the gate.
     pub(crate) fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
         self.gate
             .as_ref()

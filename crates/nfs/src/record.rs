@@ -1,11 +1,11 @@
-//! Record marking (RFC 5531, section 11): a TCP stream carries records in fragments, each
-//! behind four bytes of length and a bit that marks the last.
+//! Record marking (RFC 5531, section 11): a TCP stream carries records in fragments. Each
+//! has a mark of four bytes: its length, and a bit for the last fragment.
 //!
-//! Invariants: a record longer than the limit is refused when the first mark that says so is
-//! read; the buffer grows with the bytes that arrive, until the caller has one for a whole record
+//! Invariants: a record longer than the limit is refused at the first mark that exceeds it;
+//! the buffer grows with the bytes that arrive, until the caller provides one for a whole record
 //! ([`Assembler::move_to`]).
 
-/// A record is longer than this server takes.
+/// A record is longer than the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooLong;
 
@@ -14,7 +14,7 @@ pub(crate) const MARK_BYTES: usize = 4;
 /// The bit of the last fragment.
 const LAST: u32 = 1 << 31;
 
-/// What a mark says: bytes of the fragment, and whether it is the last.
+/// Decodes a mark: bytes of the fragment, and whether it is the last.
 fn read_mark(mark: [u8; MARK_BYTES]) -> (usize, bool) {
     let mark = u32::from_be_bytes(mark);
     ((mark & !LAST) as usize, mark & LAST != 0)
@@ -26,14 +26,14 @@ pub(crate) fn mark(len: usize) -> [u8; MARK_BYTES] {
     (u32::try_from(len).unwrap_or(0) & !LAST | LAST).to_be_bytes()
 }
 
-/// The record that `bytes` are, if they are exactly one, in one fragment.
+/// The record in `bytes`, if they are exactly one record in one fragment.
 pub(crate) fn exactly_one(bytes: &[u8], limit: usize) -> Option<&[u8]> {
     let (mark, body) = bytes.split_first_chunk()?;
     let (len, last) = read_mark(*mark);
     (last && len == body.len() && len <= limit).then_some(body)
 }
 
-/// Puts records together as their bytes arrive.
+/// Assembles records from arriving bytes.
 #[derive(Debug)]
 pub(crate) struct Assembler {
     limit: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
-    /// Takes records of at most `limit` bytes.
+    /// An assembler of records of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Assembler {
         Assembler {
             limit,
@@ -58,7 +58,7 @@ impl Assembler {
         }
     }
 
-    /// Whether no part of a record is held.
+    /// Whether it holds no part of a record.
     pub(crate) fn is_idle(&self) -> bool {
         self.mark_len == 0 && self.body.is_empty()
     }
@@ -68,7 +68,7 @@ impl Assembler {
         self.body.len()
     }
 
-    /// Bytes of memory that are held.
+    /// Bytes of memory that it holds.
     pub(crate) fn held(&self) -> usize {
         self.body.capacity()
     }
@@ -81,7 +81,7 @@ impl Assembler {
     /// Takes bytes from `input` until a record is whole.
     ///
     /// # Errors
-    /// The record is too long: nothing sensible can follow.
+    /// The record is too long: the stream cannot be continued.
     pub(crate) fn feed(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, TooLong> {
         loop {
             if self.mark_len < MARK_BYTES {
@@ -113,20 +113,19 @@ impl Assembler {
         }
     }
 
-    /// Goes on in a buffer that holds the longest record. Returns the one before.
+    /// Continues in a buffer that can hold the longest record. Returns the old buffer.
     pub(crate) fn move_to(&mut self, mut buffer: Vec<u8>) -> Vec<u8> {
         buffer.extend_from_slice(&self.body);
         std::mem::replace(&mut self.body, buffer)
     }
 
-    /// The buffer to read the rest of the fragment to. What is read beyond the fragment is put right by
-    /// [`Assembler::filled`].
+    /// The buffer for the rest of the fragment. [`Assembler::filled`] handles bytes that are read beyond the fragment.
     pub(crate) fn room(&mut self) -> &mut Vec<u8> {
         &mut self.body
     }
 
-    /// After `len` bytes were appended to the buffer of [`Assembler::room`]: the record if it is whole,
-    /// and what was read beyond the fragment.
+    /// Takes `len` bytes that were appended to the buffer of [`Assembler::room`]. Returns the record if it is complete,
+    /// and the bytes read beyond the fragment.
     pub(crate) fn filled(&mut self, len: usize) -> (Option<Vec<u8>>, Vec<u8>) {
         let beyond = len.saturating_sub(self.left);
         self.left -= len - beyond;
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_beyond_a_fragment_belongs_to_the_next() {
+    fn bytes_read_beyond_a_fragment_belong_to_the_next() {
         let mut assembler = Assembler::new(100);
         let mut head = &fragment(b"0123456789", true)[..6];
         assert_eq!(assembler.feed(&mut head), Ok(None));

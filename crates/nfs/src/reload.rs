@@ -1,10 +1,10 @@
-//! Other exports while the server runs.
+//! Reload: replaces the exports while the server runs.
 //!
-//! The new table is made whole before it takes the place of the old one, so a failure leaves all as it was. Calls use the table
-//! that they began with; handles of an export that is gone are stale from then on. A volume that stays keeps its
-//! key, its write verifier and what waits for a commit: clients of it notice nothing.
+//! The new table is complete before it replaces the old one, so a failure changes nothing. A call uses the table with which it
+//! began; handles of a removed export are stale afterwards. A volume that stays keeps its
+//! key, its write verifier and its waiting commits: its clients notice nothing.
 //!
-//! Invariant: when [`Retired::wait`] returns, no call uses the volume and none will: it can be closed.
+//! Invariant: when [`Retired::wait`] returns, no call uses the volume or will use it: it can be closed.
 
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
@@ -18,16 +18,16 @@ use crate::server::Error;
 use crate::tls::Tls;
 use crate::volume::{ExportedVolume, Volume};
 
-/// A volume of the next table.
+/// A volume of the new table.
 #[derive(Debug)]
 pub enum Source {
-    /// The one of this name that is served now.
+    /// Keep the served volume of this name.
     Kept(String),
-    /// Another one.
+    /// A new volume.
     New(ExportedVolume),
 }
 
-/// Exchanges the exports of a running server.
+/// Replaces the exports of a running server.
 #[derive(Clone, Debug)]
 pub struct Reloader {
     pub(crate) service: Arc<Service>,
@@ -42,29 +42,29 @@ pub struct Retired {
 }
 
 impl Retired {
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits for the calls that still use it, and their commits.
+    /// Waits for the calls that still use the volume, and their commits.
     pub fn wait(self) {
-        // Nothing is ever sent: the channel ends with the last user.
+        // Nothing is ever sent: the channel ends when the last user is dropped.
         let _ = self.used.recv();
     }
 }
 
-/// What a reload has changed.
+/// The result of a reload.
 #[derive(Debug)]
 pub struct Reloaded {
-    /// Volumes that can be closed once they are not used.
+    /// Volumes that can be closed when they are no longer used.
     pub retired: Vec<Retired>,
-    /// What the administrator should know.
+    /// Warnings for the administrator.
     pub notes: Vec<String>,
 }
 
-/// Gets a volume ready. Adds what its user should know to `notes`.
+/// Prepares a volume. Adds warnings to `notes`.
 pub(crate) fn open(
     mut served: ExportedVolume,
     drc: &Cache,
@@ -89,10 +89,10 @@ pub(crate) fn open(
 }
 
 impl Reloader {
-    /// Serves these exports, and no others, from now on. [`Export::volume`] counts in `volumes`.
+    /// Replaces all exports. [`Export::volume`] is an index into `volumes`.
     ///
     /// # Errors
-    /// The exports cannot be served: those of before go on.
+    /// The exports cannot be served: the old ones stay.
     pub fn reload(&self, volumes: Vec<Source>, exports: Vec<Export>) -> Result<Reloaded, Error> {
         let mut notes = Vec::new();
         let old = self.service.table();

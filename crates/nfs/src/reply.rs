@@ -1,7 +1,7 @@
-//! The reply of one request, built where it is sent from.
+//! The reply to one request, built in the buffer from which it is sent.
 //!
-//! A worker has one and reuses it. The record's mark stands in front, so that mark, header
-//! and result leave in one write; file content is read straight to its place in it.
+//! Each worker has one and reuses it. The record's mark is at the start, so that mark, header
+//! and result are sent by one write; file content is read directly to its place in the buffer.
 
 use std::io::Write;
 use std::ops::Range;
@@ -10,41 +10,41 @@ use nfs3_types::xdr_codec::Pack;
 
 use crate::record::{MARK_BYTES, mark};
 
-/// What the buffer grows by.
+/// Increment of the buffer's length.
 const GROWTH_BYTES: usize = 16 << 10;
 
 /// See the module's header.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
-    /// Only grows: what is behind `len` is left from earlier replies, and never sent.
+    /// Only grows. Bytes after `len` are left from earlier replies, and never sent.
     bytes: Vec<u8>,
     len: usize,
 }
 
 impl Reply {
-    /// Starts anew.
+    /// Starts a new reply.
     pub(crate) fn begin(&mut self) {
         self.len = 0;
         self.skip(MARK_BYTES);
     }
 
-    /// Where the next byte goes.
+    /// Offset of the next byte.
     pub(crate) fn position(&self) -> usize {
         self.len
     }
 
-    /// Takes back what was put behind `position`.
+    /// Removes everything after `position`.
     pub(crate) fn back_to(&mut self, position: usize) {
         self.len = self.len.min(position);
     }
 
     /// Appends a value.
     pub(crate) fn put(&mut self, value: &impl Pack) {
-        // Nothing here is longer than a length can say, and memory takes all that is written.
+        // Every length fits its field, and writing to memory does not fail.
         let _ = value.pack(self);
     }
 
-    /// Makes room for `len` bytes, whose content is whatever there was.
+    /// Makes room for `len` bytes of arbitrary content.
     pub(crate) fn skip(&mut self, len: usize) -> Range<usize> {
         let range = self.len..self.len + len;
         if self.bytes.len() < range.end {
@@ -55,7 +55,7 @@ impl Reply {
         range
     }
 
-    /// Bytes that were made room for.
+    /// The bytes of such a room.
     pub(crate) fn at(&mut self, range: Range<usize>) -> &mut [u8] {
         &mut self.bytes[range]
     }
@@ -67,7 +67,7 @@ impl Reply {
         self.at(range).fill(0);
     }
 
-    /// Puts a value at a position that was passed, as long as it fits before the end.
+    /// Overwrites a value at an earlier position, if it fits before the end.
     pub(crate) fn put_at(&mut self, position: usize, value: &impl Pack) {
         let end = self.len;
         self.len = position;
@@ -82,7 +82,7 @@ impl Reply {
         self.at(range).copy_from_slice(record);
     }
 
-    /// The whole record, ready to be sent.
+    /// The complete record to send.
     pub(crate) fn finish(&mut self) -> &[u8] {
         let mark = mark(self.len - MARK_BYTES);
         self.bytes[..MARK_BYTES].copy_from_slice(&mark);
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_stands_behind_its_mark_and_holds_nothing_of_the_last() {
+    fn a_reply_follows_its_mark_and_holds_nothing_of_the_last_reply() {
         let mut reply = Reply::default();
         reply.begin();
         reply.put(&u64::MAX);

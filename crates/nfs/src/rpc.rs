@@ -1,5 +1,5 @@
-//! ONC RPC version 2 (RFC 5531): the header of a call, and what is answered to calls that no
-//! procedure sees.
+//! ONC RPC version 2 (RFC 5531): the header of a call, and the answers to calls that reach no
+//! procedure.
 
 use nfs3_types::rpc::{
     RPC_VERSION_2, accept_stat_data, accepted_reply, auth_flavor, auth_stat, msg_body, msg_type,
@@ -37,7 +37,7 @@ pub(crate) struct Call<'a> {
     pub(crate) args: Decoder<'a>,
 }
 
-/// What a record is.
+/// A decoded record.
 #[derive(Debug)]
 pub(crate) enum Message<'a> {
     /// A call.
@@ -52,7 +52,7 @@ pub(crate) enum Message<'a> {
 /// Reads the header of a record.
 ///
 /// # Errors
-/// It is no call at all: there is nothing to answer to.
+/// It is not a call, so there is nothing to answer.
 pub(crate) fn read(record: &[u8]) -> Parsed<Message<'_>> {
     let mut decoder = Decoder::new(record);
     let xid = decoder.u32()?;
@@ -77,19 +77,19 @@ pub(crate) fn read(record: &[u8]) -> Parsed<Message<'_>> {
     }))
 }
 
-/// Where the numbers of program and procedure are.
+/// Offsets of the numbers of program and procedure.
 const PROGRAM: std::ops::Range<usize> = 12..16;
 const PROCEDURE: std::ops::Range<usize> = 20..24;
-/// Where the kind of the credential is.
+/// Offset of the credential's kind.
 const FLAVOR: std::ops::Range<usize> = 24..28;
-/// Most bytes of a reply that carries data.
+/// Most bytes of a reply with data.
 const REPLY_DATA_BYTES_MAX: u32 = 1 << 20;
 
 /// Whether a call waits for the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Waits {
     Never,
-    /// Unless what it asks for is in memory.
+    /// It waits unless the requested data is in memory.
     Perhaps,
     /// It changes something, or reads much.
     Likely,
@@ -124,13 +124,13 @@ pub(crate) fn waits(record: &[u8]) -> Waits {
     }
 }
 
-/// The one procedure of MOUNT that looks at a file system.
+/// The only procedure of MOUNT that reads a file system.
 const MOUNT_MNT: u32 = 1;
 
-/// Most bytes of data in the reply to a record's call; 0 where they are few.
+/// Most bytes of data in the reply to a record's call; 0 if they are few.
 pub(crate) fn reply_bytes_max(record: &[u8]) -> usize {
     use NFS_PROGRAM as P;
-    // Bytes between the handle and the number of bytes that are wanted.
+    // Bytes between the handle and the requested number of bytes.
     let skipped = match word(record, PROCEDURE).map(P::try_from) {
         Some(Ok(P::NFSPROC3_READ)) => 8,
         Some(Ok(P::NFSPROC3_READDIR)) => 16,
@@ -150,7 +150,7 @@ pub(crate) fn reply_bytes_max(record: &[u8]) -> usize {
     wanted().map_or(0, |bytes| bytes.min(REPLY_DATA_BYTES_MAX) as usize)
 }
 
-/// Whether a record may be the one behind which TLS begins: all that can be are seen.
+/// Whether TLS may begin after this record. It never misses such a record.
 pub(crate) fn may_begin_tls(record: &[u8]) -> bool {
     record.get(FLAVOR) == Some(&AUTH_TLS.to_be_bytes()[..])
 }
@@ -163,7 +163,7 @@ fn put(reply: &mut Reply, xid: u32, body: reply_body<'_>) {
     });
 }
 
-/// Begins the reply to a call that was accepted, with this outcome; after a success the
+/// Begins the reply to an accepted call, with this outcome. After a success the
 /// result follows.
 pub(crate) fn accepted(reply: &mut Reply, xid: u32, reply_data: accept_stat_data) {
     let verf = opaque_auth::default();
@@ -174,7 +174,7 @@ pub(crate) fn accepted(reply: &mut Reply, xid: u32, reply_data: accept_stat_data
     );
 }
 
-/// The reply behind which the client begins TLS.
+/// The reply after which the client begins TLS.
 pub(crate) fn start_tls(reply: &mut Reply, xid: u32) {
     let verf = opaque_auth {
         flavor: auth_flavor::AUTH_NULL,
@@ -188,7 +188,7 @@ pub(crate) fn start_tls(reply: &mut Reply, xid: u32) {
     );
 }
 
-/// The reply to a call whose caller is not believed.
+/// The reply to a call with a rejected credential.
 pub(crate) fn not_authentic(reply: &mut Reply, xid: u32, why: auth_stat) {
     put(
         reply,

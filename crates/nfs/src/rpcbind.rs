@@ -1,7 +1,7 @@
 //! Registration with this host's rpcbind (version 4, RFC 1833), for clients that ask it for ports.
-//! It is not needed where the mount names the ports.
+//! It is unnecessary if the mount options name the ports.
 //!
-//! It is called over its socket, where it knows the calling user: only root may register.
+//! The server calls rpcbind over its Unix socket, where rpcbind knows the calling user: only root may register.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,9 +16,9 @@ use nfs3_types::{mount, nfs3, portmap};
 use crate::record::mark;
 use crate::xdr::{Decoder, Parsed};
 
-/// Where rpcbind listens.
+/// Socket of rpcbind.
 const SOCKET: &str = "/run/rpcbind.sock";
-/// How long it may take.
+/// Time for a call.
 const TIME: Duration = Duration::from_secs(5);
 /// Longest reply.
 const REPLY_BYTES_MAX: u32 = 1024;
@@ -46,7 +46,7 @@ impl Place {
     }
 }
 
-/// Programs that are registered; they are taken back when it is dropped.
+/// Registered programs. Its drop unregisters them.
 #[derive(Debug)]
 pub struct Registration {
     rpcbind: PathBuf,
@@ -54,7 +54,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Registers NFS and MOUNT, at the first of these addresses that is IPv4, and the first that is IPv6.
+    /// Registers NFS and MOUNT at the first IPv4 and the first IPv6 address of these.
     ///
     /// # Errors
     /// rpcbind does not answer, or refuses.
@@ -62,7 +62,7 @@ impl Registration {
         Registration::at(Path::new(SOCKET), addresses, mount_port)
     }
 
-    /// The same, with an rpcbind somewhere else.
+    /// The same with another socket of rpcbind.
     #[doc(hidden)]
     pub fn at(
         rpcbind: &Path,
@@ -97,7 +97,7 @@ impl Registration {
                     version,
                     address: address.unwrap_or(nowhere),
                 };
-                // What a server that died has left is taken over, or away.
+                // An entry of a server that died is taken over or removed.
                 call(rpcbind, UNSET, &place)?;
                 if address.is_none() {
                     continue;
@@ -121,7 +121,7 @@ impl Drop for Registration {
     }
 }
 
-/// Calls rpcbind: what it answers.
+/// Calls rpcbind. Returns its answer.
 fn call(rpcbind: &Path, procedure: u32, place: &Place) -> Result<bool> {
     let garbage = || Error::new(ErrorKind::InvalidData, "it answers something else");
     let xid = std::process::id();
@@ -142,7 +142,7 @@ fn call(rpcbind: &Path, procedure: u32, place: &Place) -> Result<bool> {
         message.pack(&mut body)?;
         place.program.pack(&mut body)?;
         place.version.pack(&mut body)?;
-        // It finds the owner out by itself.
+        // rpcbind determines the owner itself.
         for text in [transport, &address, ""] {
             Opaque::borrowed(text.as_bytes()).pack(&mut body)?;
         }

@@ -1,14 +1,14 @@
-//! The server: listeners, workers, and an end that leaves nothing half done.
+//! The server: listeners, workers, and an orderly shutdown.
 //!
-//! A fixed pool of workers takes events from the reactor; the worker that gets one reads one record and serves it. One more
-//! thread accepts connections. While connections are turned away, it takes a quarter of a core at most: clients that come
-//! again and again wait in the kernel's backlog, and admitted clients keep the cores. Calls that may wait for the device have fewer places than there are workers (`slots`), so
-//! NULL, and what is answered from memory, always finds a worker. No worker waits for a commit but the one that leads it
-//! (`commits`).
+//! A fixed pool of workers takes events from the reactor; the worker with an event reads one record and serves it. One more
+//! thread accepts connections. While connections are turned away, this thread takes at most a quarter of a core: clients that
+//! reconnect in a loop wait in the kernel's backlog, and admitted clients keep the cores. There are fewer slots for calls that
+//! may wait for the device than workers (`slots`), so NULL, and calls that are answered from memory, always find a worker. Only
+//! the worker that leads a commit waits for it (`commits`).
 //!
-//! Invariants: no worker waits for a client; after a panic in a call no reply leaves any more, and nothing of what the call
-//! may have left half done is committed by this server: clients send again to the next one; when [`Server::stop`] has
-//! returned, no call is in progress and none begins.
+//! Invariants: no worker waits for a client. After a panic in a call, the server sends no more replies and commits nothing that
+//! the call may have left half done: clients resend to the next server. After [`Server::stop`] has returned, no call is in
+//! progress and none begins.
 
 mod workers;
 
@@ -47,53 +47,53 @@ pub const THREADS_MAX: usize = 1024;
 /// Workers by default.
 pub const THREADS_DEFAULT: usize = 64;
 
-/// Bytes of a record beside the data of a WRITE.
+/// Bytes of a record besides the data of a WRITE.
 const RECORD_OVERHEAD: usize = 4096;
-/// Least memory for what clients send and do not take.
+/// Least memory for records and unsent replies of clients.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
-/// Bytes of replies of one connection that may be in work or not taken, where there is memory enough.
+/// Most bytes of one connection's replies in progress or unsent, if there is enough memory.
 const REPLY_BYTES_MAX: u64 = 4 << 20;
-/// Connections that are accepted before it is looked whether any were turned away.
+/// Connections accepted between two checks whether any were turned away.
 const ACCEPTED_AT_ONCE: usize = 16;
-/// While connections are turned away, accepting pauses for so many times the time that it took, but not for longer than the
-/// bound. A new client waits longer by this factor, no more.
+/// While connections are turned away, the thread pauses for this multiple of the time that accepting took, up to the bound. A
+/// new client waits at most this factor longer.
 const PAUSE_FACTOR: u32 = 3;
 const PAUSE_MAX: Duration = Duration::from_millis(10);
-/// How often slow connections are looked for.
+/// Interval of the search for slow connections.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often certificates are looked at, whether they were renewed.
+/// Interval of the check for renewed certificates.
 const RENEWED_EVERY: Duration = Duration::from_secs(1);
-/// How long clients have to take their last replies.
+/// Time for clients to take their last replies.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
-/// A client that does not answer is asked for so long, every so often.
+/// TCP keepalive of a silent client: idle time, and interval of probes.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(10));
 
-/// Why a server cannot start.
+/// Reasons why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No client could reach it.
+    /// An address cannot be listened on.
     #[error("listening on {address}: {source}")]
     Listen {
-        /// Where.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
     /// A system call failed.
     #[error("{attempt}: {source}")]
     System {
-        /// What was attempted.
+        /// Operation that failed.
         attempt: &'static str,
-        /// Why it failed.
+        /// Cause.
         source: std::io::Error,
     },
     /// A volume cannot be served.
     #[error("volume {name}: its key for file handles: {source}")]
     Key {
-        /// Its name.
+        /// Name of the volume.
         name: String,
-        /// Why not.
+        /// Cause.
         source: steadfast_vfs::Error,
     },
     /// The exports contradict each other.
@@ -101,42 +101,42 @@ pub enum Error {
     Exports(#[from] ExportError),
 }
 
-/// How to serve.
+/// Options of a server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Where NFS and MOUNT are offered.
+    /// Addresses of NFS and MOUNT.
     pub listen: Vec<SocketAddr>,
-    /// Workers.
+    /// Number of workers.
     pub threads: usize,
     /// Most connections.
     pub connections_max: usize,
-    /// Most connections of one address; one network of IPv6 (/64) is as one address.
+    /// Most connections of one address; one IPv6 network (/64) counts as one address.
     pub connections_per_address: usize,
-    /// Memory that clients can make the server hold: connections, records that arrive or are served, replies that are not
-    /// taken. Each worker has 1.2 MiB besides, at most.
+    /// Memory that clients can make the server hold: connections, records that arrive or are served, unsent replies. Each
+    /// worker uses at most 1.2 MiB in addition.
     pub memory_bytes: u64,
-    /// How long a record may take to arrive.
+    /// Time for a record to arrive.
     pub record_time: Duration,
-    /// How long a client may take no reply, or less than 64 KiB of what it has asked for.
+    /// Time in which a client must take 64 KiB of waiting replies, or all of them.
     pub stall_time: Duration,
-    /// How long a TLS handshake may take.
+    /// Time for a TLS handshake.
     pub handshake_time: Duration,
-    /// TLS handshakes of one address at a time.
+    /// Most concurrent TLS handshakes of one address.
     pub handshakes_per_address: u32,
-    /// TLS handshakes that one address may begin within a second.
+    /// Most TLS handshakes that one address may begin within a second.
     pub handshake_rate: u32,
-    /// How long a client that no export admits may stay, in one of a few places. It learns that it is refused.
+    /// Time that a client without an export may stay connected, in one of a few places, to learn that it is refused.
     pub guest_time: Duration,
-    /// How long replies are remembered for calls that come again.
+    /// Time that replies are kept for retransmitted calls.
     pub replies_remembered: Duration,
-    /// Where calls and mounts are logged.
+    /// Log of calls and mounts.
     pub access_log: Option<AccessLog>,
-    /// What clients that want TLS get.
+    /// TLS settings; none: TLS is not offered.
     pub tls: Option<Tls>,
-    /// What hears why clients were refused: some lines a minute at most.
+    /// Receiver of log lines about refused clients: at most some lines a minute.
     pub tell: Option<fn(&str)>,
-    /// Asked before each answer.
+    /// Gate that each answer must pass.
     pub gate: Option<Arc<dyn Gate>>,
 }
 
@@ -163,12 +163,12 @@ impl Default for Options {
     }
 }
 
-/// How a server ended.
+/// Reason for the end of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// It was stopped.
     Stopped,
-    /// A call panicked, and said this; what the file system holds in memory must not be committed.
+    /// A call panicked with this message. The file system's memory must not be committed.
     Failed(String),
 }
 
@@ -182,7 +182,7 @@ struct Ending {
 pub(crate) struct Shared {
     reactor: Arc<Reactor>,
     slots: Slots<Parked>,
-    /// How many of the next calls that change something are expected to wait for the device.
+    /// Number of next changing calls that are expected to wait for the device.
     waits: AtomicU32,
     service: Arc<Service>,
     listeners: Vec<TcpListener>,
@@ -229,7 +229,7 @@ impl Server {
             reply_bytes: (options.memory_bytes / 4).min(REPLY_BYTES_MAX) as usize,
             connections: options.connections_max.max(1),
             connections_per_address: options.connections_per_address.max(1),
-            // One client leaves workers for others.
+            // One client must leave workers for others.
             in_flight: u32::try_from(threads / 2).unwrap_or(1).max(1),
             record_time: options.record_time,
             handshakes: HandshakeLimits {
@@ -307,13 +307,13 @@ impl Server {
         Ok(())
     }
 
-    /// Where it listens, in the order of [`Options::listen`].
+    /// Addresses that it listens on, in the order of [`Options::listen`].
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// What its user should know.
+    /// Warnings for the user.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -325,7 +325,7 @@ impl Server {
         Counters(Arc::clone(&self.shared))
     }
 
-    /// Something that exchanges the exports.
+    /// A handle that replaces the exports.
     #[must_use]
     pub fn reloader(&self) -> Reloader {
         Reloader {
@@ -334,13 +334,13 @@ impl Server {
         }
     }
 
-    /// Something that ends the server from elsewhere.
+    /// A handle that stops the server.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.shared))
     }
 
-    /// Waits until the server is asked to end, or a call has panicked.
+    /// Waits until a [`Stopper`] stops the server, or a call panics.
     pub fn wait(&self) {
         let mut ending = self.shared.ending();
         while !ending.wanted {
@@ -352,7 +352,7 @@ impl Server {
         }
     }
 
-    /// Takes no more calls, finishes those in progress, gives clients a moment to take their replies, and closes.
+    /// Stops taking calls, finishes those in progress, gives clients a moment to take their replies, and closes.
     #[must_use]
     pub fn stop(mut self) -> Ended {
         self.end();
@@ -366,7 +366,7 @@ impl Server {
         let shared = &self.shared;
         shared.reactor.stop();
         shared.want_end(None);
-        // It stays readable: the worker that it calls calls the next one.
+        // It stays readable: each worker that it wakes wakes the next one.
         let _ = rustix::io::write(&shared.stop, &1_u64.to_ne_bytes());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -394,29 +394,29 @@ impl Drop for Server {
     }
 }
 
-/// Ends a server from elsewhere.
+/// Stops a server from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<Shared>);
 
 impl Stopper {
-    /// Asks for the end: [`Server::wait`] returns.
+    /// Requests the shutdown: [`Server::wait`] returns.
     pub fn stop(&self) {
         self.0.want_end(None);
     }
 
-    /// The same, and no answer leaves any more: what calls find from now on need not be true.
+    /// Like [`Stopper::stop`], and no reply is sent any more: results of calls may be wrong from now on.
     pub fn abort(&self) {
         self.0.reactor.abort();
         self.0.want_end(None);
     }
 }
 
-/// What a server has counted.
+/// The counters of a server.
 #[derive(Clone, Debug)]
 pub struct Counters(Arc<Shared>);
 
 impl Counters {
-    /// All by name, those of the volumes (their sums) behind those of the server. What ends in `_now` goes up and down.
+    /// All counters by name: those of the server, then the sums of the volumes'. A name that ends in `_now` is a gauge.
     #[must_use]
     pub fn list(&self) -> Vec<(String, u64)> {
         let service = &self.0.service;
@@ -451,7 +451,7 @@ impl Counters {
         list
     }
 
-    /// What each client has asked for, by address; the last thousand.
+    /// The counters of each client, by address; the last thousand clients.
     #[must_use]
     pub fn clients(&self) -> Vec<ClientState> {
         let connections = self.0.reactor.all();
@@ -460,7 +460,7 @@ impl Counters {
         watch.clients.list(addresses, Instant::now())
     }
 
-    /// All in the text format of Prometheus, version 0.0.4.
+    /// All counters in the text format of Prometheus, version 0.0.4.
     #[must_use]
     pub fn prometheus(&self) -> String {
         let service = &self.0.service;
@@ -497,7 +497,7 @@ impl Counters {
 }
 
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    // The standard library binds IPv6 as the system says, mostly for IPv4, too: an address means what it says.
+    // The standard library binds an IPv6 address as the system is set, mostly for IPv4, too. Here it means IPv6 only.
     let family = match address {
         SocketAddr::V4(_) => rustix::net::AddressFamily::INET,
         SocketAddr::V6(_) => rustix::net::AddressFamily::INET6,
@@ -528,7 +528,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// A thread that looks for slow connections, and for certificates that were renewed.
+    /// The thread that looks for slow connections and renewed certificates.
     fn look(&self) {
         let mut renewed_at = Instant::now();
         while !self.reactor.is_stopping() {
@@ -550,7 +550,7 @@ impl Shared {
             let stop = std::iter::once(PollFd::new(&self.stop, PollFlags::IN));
             let listeners = self.listeners.iter();
             let listeners = listeners.map(|listener| PollFd::new(listener, PollFlags::IN));
-            // Only a signal interrupts it.
+            // The only failure is an interruption by a signal.
             let _ = poll(&mut stop.chain(listeners).collect::<Vec<_>>(), None);
             if self.reactor.is_stopping() {
                 return;
@@ -566,7 +566,7 @@ impl Shared {
         }
     }
 
-    /// Accepts some of the connections that wait.
+    /// Accepts some of the waiting connections.
     fn accept(&self, listener: &TcpListener) {
         for _ in 0..ACCEPTED_AT_ONCE {
             match listener.accept() {
@@ -583,14 +583,14 @@ impl Shared {
                     }
                     return;
                 }
-                // The client has gone before it was met.
+                // The client has disconnected before the accept.
                 Err(_) => {}
             }
         }
     }
 }
 
-/// There are no more descriptors, or no memory for them.
+/// Whether descriptors, or memory for them, have run out.
 fn is_shortage(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
     let shortage = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
@@ -613,5 +613,5 @@ fn prepare(stream: &TcpStream, guest: bool) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The kernel's memory for a client that no export admits, in each direction.
+/// The kernel's buffer for a client that no export admits, in each direction.
 const GUEST_BUFFER_BYTES: usize = 8 << 10;

@@ -1,11 +1,11 @@
-//! Which calls may wait for the device: never so many that no worker is left for those that do not.
+//! Limit of the calls that may wait for the device, so that workers are left for all other calls.
 //!
-//! A call that may wait takes a slot, and there are fewer slots than workers. A call that finds none is parked; the worker
-//! that ends such a call goes on with the one that was parked first, so its slot never lies idle.
+//! A call that may wait takes a slot, and there are fewer slots than workers. A call that finds no slot is parked. The worker
+//! that ends a call with a slot continues with the call that was parked first, so no slot is idle.
 //!
-//! A call that is tried in memory needs no slot. It could still wait for a lock that a call with a slot holds; so all of
-//! these together leave one worker, for the calls that wait for nothing. A call that finds no place to be tried is put off
-//! until any of them ends.
+//! A call that is tried in memory needs no slot. It could still wait for a lock that a call with a slot holds; so both kinds
+//! together leave one worker free, for the calls that never wait. A call that cannot be tried now is deferred until one of them
+//! ends.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 struct State<T> {
     free: usize,
-    /// Calls that have a slot or are tried.
+    /// Number of calls that have a slot or are being tried.
     busy: usize,
     parked: VecDeque<T>,
-    put_off: VecDeque<T>,
+    deferred: VecDeque<T>,
 }
 
 /// See the module's header.
@@ -27,14 +27,14 @@ pub(crate) struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// For so many workers, of which an eighth stay free: two at least, one for calls in memory and one for others.
+    /// Slots for this many workers. An eighth of them stay free: at least two, one for calls in memory and one for others.
     pub(crate) fn new(workers: usize) -> Slots<T> {
         Slots {
             state: Mutex::new(State {
                 free: workers.saturating_sub(workers.div_ceil(8).max(2)).max(1),
                 busy: 0,
                 parked: VecDeque::new(),
-                put_off: VecDeque::new(),
+                deferred: VecDeque::new(),
             }),
             busy_max: workers.saturating_sub(1).max(1),
         }
@@ -44,7 +44,7 @@ impl<T> Slots<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a slot, if there is one.
+    /// Takes a slot, if one is free.
     pub(crate) fn take(&self) -> bool {
         let mut state = self.state();
         let taken = state.free > 0;
@@ -53,7 +53,7 @@ impl<T> Slots<T> {
         taken
     }
 
-    /// Leaves a call to the next worker that ends one. Returns it if a slot has come free meanwhile, with that slot.
+    /// Parks a call for the next worker that ends a call. If a slot was freed meanwhile, returns the call, which has that slot.
     pub(crate) fn park(&self, call: T) -> Option<T> {
         let mut state = self.state();
         if state.free > 0 {
@@ -65,7 +65,7 @@ impl<T> Slots<T> {
         None
     }
 
-    /// A call with a slot has ended: the next one for the slot, or the slot is free.
+    /// A call with a slot has ended. Returns the next call for the slot; if there is none, the slot is free.
     pub(crate) fn next(&self) -> Option<T> {
         let mut state = self.state();
         let next = state.parked.pop_front();
@@ -75,7 +75,7 @@ impl<T> Slots<T> {
         next
     }
 
-    /// Begins to try a call in memory, if that leaves a worker.
+    /// Starts to try a call in memory, if that leaves a worker free.
     pub(crate) fn begin_trial(&self) -> bool {
         let mut state = self.state();
         let begun = state.busy < self.busy_max;
@@ -83,26 +83,26 @@ impl<T> Slots<T> {
         begun
     }
 
-    /// Puts a call off until it can be tried. Returns it if it can be meanwhile.
-    pub(crate) fn put_off(&self, call: T) -> Option<T> {
+    /// Defers a call until it can be tried. Returns the call if it can be tried by now.
+    pub(crate) fn defer(&self, call: T) -> Option<T> {
         let mut state = self.state();
         if state.busy < self.busy_max {
             return Some(call);
         }
-        state.put_off.push_back(call);
+        state.deferred.push_back(call);
         None
     }
 
-    /// A call was tried.
+    /// The trial of a call has ended.
     pub(crate) fn end_trial(&self) {
         self.state().busy -= 1;
     }
 
-    /// A call that was put off and can be tried now.
+    /// A deferred call that can be tried now.
     pub(crate) fn resume(&self) -> Option<T> {
         let mut state = self.state();
         match state.busy < self.busy_max {
-            true => state.put_off.pop_front(),
+            true => state.deferred.pop_front(),
             false => None,
         }
     }
@@ -117,7 +117,7 @@ mod tests {
         let slots = Slots::new(9);
         assert_eq!((0..9).filter(|_| slots.take()).count(), 7);
         assert!(slots.begin_trial() && !slots.begin_trial(), "one is left");
-        assert_eq!((slots.put_off(8), slots.put_off(9)), (None, None));
+        assert_eq!((slots.defer(8), slots.defer(9)), (None, None));
         assert_eq!(slots.resume(), None);
         slots.end_trial();
         assert_eq!(slots.resume(), Some(8));

@@ -1,30 +1,30 @@
-//! Exports of a directory instead of a whole volume, which their handles cannot leave.
+//! Exports of a directory instead of a whole volume. Their handles cannot leave the directory.
 //!
 //! Three things confine a client:
 //! * The hash of a handle covers the exported directory, so a handle of another export, or of another directory that the
-//!   same path named before, is refused. Handles are given for what is found from the exported directory on.
-//! * `..` of the exported directory is the directory itself, in LOOKUP and in listings, and a path that is mounted holds no `..`.
-//! * A handle of a directory is taken only while the directory lies in the subtree: others may move it out, and its `..` would
-//!   lead anywhere. [`Subtree::holds`] goes up its `..` entries.
+//!   same path named before, is refused. Handles are issued only for files found below the exported directory.
+//! * `..` of the exported directory is the directory itself, in LOOKUP and in listings, and a mounted path contains no `..`.
+//! * A handle of a directory is accepted only while the directory is in the subtree: another user may move it out, and its `..`
+//!   would then lead out. [`Subtree::holds`] follows its `..` entries.
 //!
-//! What a file is moved to is not looked at, as with an open descriptor: a file has no `..`, and a handle that names its
-//! parent, as Linux's `subtree_check` makes them, becomes stale when a client renames a file that another has open.
+//! A handle of a file stays valid wherever the file is moved, like an open descriptor: a file has no `..`, and a handle that
+//! names its parent, as with Linux's `subtree_check`, becomes stale when a client renames a file that another has open.
 
 use steadfast_vfs::{Attr, Caller, Errno, Error, FileKind, FileSystem, Ino, Result};
 
-/// Directories between a directory and the volume's root at most; deeper ones are refused.
+/// Most directories between a directory and the volume's root; deeper ones are refused.
 const DEPTH_MAX: usize = 4096;
-/// Times that the way up may change while it is looked at.
+/// Most changes of the path to the root while it is read.
 const TRIES: usize = 16;
 
-/// The directory that an export begins at.
+/// The root directory of an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Subtree {
     pub(crate) ino: Ino,
     pub(crate) generation: u64,
 }
 
-/// What looks on the server's own behalf.
+/// The caller of the server's own operations.
 fn looker() -> Caller {
     Caller {
         checked: true,
@@ -56,10 +56,10 @@ impl Subtree {
         }
     }
 
-    /// Whether a directory is the exported one, or below it.
+    /// Whether a directory is the exported one or below it.
     ///
-    /// The answer "no" is given only after the way up was the same twice, so that a rename on the way makes no handle stale.
-    /// A "yes" that a rename overtakes is as if the call had come before it.
+    /// The answer is "no" only after two identical readings of the path up, so that a concurrent rename makes no handle stale.
+    /// A "yes" that a rename overtakes is as if the call had come before the rename.
     pub(crate) fn holds(&self, fs: &dyn FileSystem, dir: &Attr) -> Result<bool> {
         let mut last = Vec::new();
         for _ in 0..TRIES {
@@ -75,7 +75,7 @@ impl Subtree {
         ))
     }
 
-    /// Goes up from a directory: whether the exported one was met, and the way.
+    /// Goes up from a directory. Returns whether it met the exported one, and the path.
     fn climb(&self, fs: &dyn FileSystem, dir: &Attr) -> Result<(bool, Vec<Subtree>)> {
         let mut way = vec![Subtree::at(dir)];
         loop {

@@ -1,9 +1,9 @@
-//! RPC over TLS (RFC 9289): the server's certificate, and the session of one connection.
+//! RPC over TLS (RFC 9289): the server's certificate, and the TLS session of a connection.
 //!
-//! A session turns bytes of the socket into bytes of records and back; it neither reads nor writes the socket. What it
-//! is given it passes on at once, so that it holds no more than one unfinished TLS record, or handshake message.
+//! A session converts bytes of the socket to bytes of records and back; it neither reads nor writes the socket. It passes
+//! its input on at once, so it holds at most one unfinished TLS record or handshake message.
 //!
-//! TLS 1.3 alone, no early data, no tickets (kernels that carry TLS themselves take nothing but data after the
+//! Only TLS 1.3, no early data, no tickets (a kernel that does TLS itself accepts only data after the
 //! handshake). A client that offers application protocols must offer `sunrpc`.
 
 use std::io::{BufRead, ErrorKind, Write};
@@ -21,14 +21,14 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use crate::ending::Ending;
 
-/// What RPC is called among application protocols.
+/// The application protocol (ALPN) of RPC.
 const ALPN: &[u8] = b"sunrpc";
-/// Bytes that are sealed at a time, and that wait for a handshake to end.
+/// Most bytes that are sealed at a time, or wait for the end of a handshake.
 const SEALED_AT_ONCE: usize = 64 << 10;
-/// Bytes of a TLS record's header; the last two are the length of what follows.
+/// Bytes of a TLS record's header. The last two are the length of the body.
 const HEADER_BYTES: usize = 5;
 
-/// Protection of a connection, in the words of Linux's exports and mounts; the later, the better.
+/// Protection of a connection, in the terms of Linux's exports and mounts, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[cfg_attr(
     feature = "options",
@@ -39,32 +39,32 @@ pub enum Security {
     /// None
     #[default]
     None,
-    /// TLS: no third party can read or change what is sent
+    /// TLS: no third party can read or change the data
     Tls,
-    /// TLS, and the client has shown a certificate
+    /// TLS, and the client has presented a certificate
     Mtls,
 }
 
-/// Why there is no TLS.
+/// Errors of the TLS settings.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read, or holds no PEM.
+    /// A file cannot be read, or is not PEM.
     #[error("{path}: {source}")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: pem::Error,
     },
-    /// A file holds nothing of its kind.
+    /// A file holds no item of the required kind.
     #[error("{path}: holds no {what} in PEM (-----BEGIN {label}-----)")]
     Nothing {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What it should hold.
+        /// Required item.
         what: &'static str,
-        /// How that begins.
+        /// PEM label of such an item.
         label: &'static str,
     },
     /// Certificate and key do not belong together.
@@ -77,12 +77,12 @@ pub enum TlsError {
         /// The key's file.
         key: PathBuf,
     },
-    /// A certificate or key is of no use.
+    /// A certificate or key cannot be used.
     #[error("{path}: {why}")]
     Unusable {
         /// Its file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: String,
     },
 }
@@ -121,14 +121,14 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     })
 }
 
-/// What a server shows to clients that want TLS, and whose certificates it believes. Clones are the same.
+/// TLS settings of a server: its certificate, and the authorities for client certificates. Clones share the settings.
 #[derive(Clone, Debug)]
 pub struct Tls {
     files: Arc<Files>,
     now: Arc<Mutex<Now>>,
 }
 
-/// Where it comes from.
+/// The files of the settings.
 #[derive(Debug)]
 struct Files {
     cert: PathBuf,
@@ -136,10 +136,10 @@ struct Files {
     ca: Option<PathBuf>,
 }
 
-/// What a file was when it was read: where it is, its size and its time. None if there is no such file.
+/// Identity of a file when it was read: inode, size and time. None if there is no such file.
 type Stamp = Option<(u64, u64, SystemTime)>;
 
-/// What new connections get.
+/// Configuration of new connections.
 #[derive(Debug)]
 struct Now {
     config: Arc<ServerConfig>,
@@ -159,7 +159,7 @@ impl Files {
         ]
     }
 
-    /// Reads them.
+    /// Reads the files.
     fn read(&self) -> Result<ServerConfig, TlsError> {
         let Files { cert, key, ca } = self;
         let unusable = |path: &Path, why: String| TlsError::Unusable {
@@ -179,7 +179,7 @@ impl Files {
                 for root in certificates(path)? {
                     roots.add(root).map_err(|e| unusable(path, e.to_string()))?;
                 }
-                // A client that shows none has no more than TLS: each export says whether that is enough.
+                // A client without a certificate has only TLS: each export decides whether that is enough.
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
                     .allow_unauthenticated()
                     .build()
@@ -205,8 +205,8 @@ impl Files {
 }
 
 impl Tls {
-    /// From files in PEM: the certificate with those between it and its authority, its key, and the authorities that
-    /// certify clients, if there are any.
+    /// Reads PEM files: the certificate with its intermediate certificates, its key, and the authorities for client
+    /// certificates, if there are any.
     ///
     /// # Errors
     /// See [`TlsError`].
@@ -216,7 +216,7 @@ impl Tls {
             key: key.to_owned(),
             ca: ca.map(Path::to_owned),
         };
-        // Before the files are read: what changes meanwhile is read once more.
+        // Before the files are read, so that a change meanwhile is noticed the next time.
         let stamps = files.stamps();
         let config = Arc::new(files.read()?);
         Ok(Tls {
@@ -229,10 +229,10 @@ impl Tls {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the files again if they have changed; whether they have. Connections that are there keep what they have.
+    /// Reads the files again if they have changed. Returns whether they have. Present connections keep their settings.
     ///
     /// # Errors
-    /// See [`TlsError`]: all stays as it was, and the next call tries again.
+    /// See [`TlsError`]: nothing changes, and the next call tries again.
     pub fn refresh(&self) -> Result<bool, TlsError> {
         if self.files.stamps() == self.now().stamps {
             return Ok(false);
@@ -245,14 +245,14 @@ impl Tls {
     /// # Errors
     /// As of [`Tls::refresh`].
     pub fn reread(&self) -> Result<(), TlsError> {
-        // Before the files are read: what changes meanwhile is read once more.
+        // Before the files are read, so that a change meanwhile is noticed the next time.
         let stamps = self.files.stamps();
         let config = Arc::new(self.files.read()?);
         *self.now() = Now { config, stamps };
         Ok(())
     }
 
-    /// The best that it can do.
+    /// The strongest protection that these settings can provide.
     #[must_use]
     pub fn best(&self) -> Security {
         if self.files.ca.is_some() {
@@ -262,7 +262,7 @@ impl Tls {
         }
     }
 
-    /// A session that waits for its client; none if there is no memory for it.
+    /// A session that waits for its client's handshake; none if there is no memory for it.
     pub(crate) fn session(&self) -> Option<Session> {
         let mut tls = ServerConnection::new(Arc::clone(&self.now().config)).ok()?;
         tls.set_buffer_limit(Some(SEALED_AT_ONCE));
@@ -277,7 +277,7 @@ impl Tls {
     }
 }
 
-/// Where TLS records end.
+/// Finds the ends of TLS records.
 #[derive(Debug, Default)]
 struct Edges {
     header: [u8; HEADER_BYTES],
@@ -313,37 +313,37 @@ impl Edges {
 struct Inner {
     tls: ServerConnection,
     edges: Edges,
-    /// The last words were said: nothing is opened any more.
+    /// The close_notify was made: nothing is opened any more.
     over: bool,
 }
 
-/// The TLS of one connection. A thread that seals holds the lock of the connection's state, so that what was sealed first leaves
-/// first; one that opens does not.
+/// The TLS session of a connection. A thread that seals holds the lock of the connection's state, so that bytes are sent in the
+/// order of sealing; a thread that opens does not hold it.
 #[derive(Debug)]
 pub(crate) struct Session {
     inner: Mutex<Inner>,
     security: AtomicU8,
 }
 
-/// What became of bytes that were opened.
+/// The result of opening bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Opened {
-    /// The handshake has ended with them.
+    /// The handshake has succeeded with these bytes.
     pub(crate) established: bool,
     /// The client has said that it sends no more.
     pub(crate) closed: bool,
-    /// There is something to say: [`Session::seal`].
+    /// There are bytes to send: call [`Session::seal`].
     pub(crate) answers: bool,
     /// No part of a TLS record is held.
     pub(crate) whole: bool,
 }
 
-/// Why bytes cannot be opened.
+/// Reasons why bytes cannot be opened.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// They are no TLS, or none that this server takes; there may be an alert to send.
+    /// They are not TLS, or not a supported kind; there may be an alert to send.
     Tls(rustls::Error),
-    /// What was in them was not taken.
+    /// The receiver refused their contents.
     Inside(Ending),
 }
 
@@ -352,7 +352,7 @@ impl Session {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far it protects: not at all before the handshake has ended.
+    /// Its protection: none before the handshake has ended.
     pub(crate) fn security(&self) -> Security {
         match self.security.load(Ordering::Acquire) {
             0 => Security::None,
@@ -361,7 +361,7 @@ impl Session {
         }
     }
 
-    /// Opens bytes of the socket; `take` gets what was in them.
+    /// Opens bytes of the socket; `take` gets the contents.
     pub(crate) fn open(
         &self,
         mut wire: &[u8],
@@ -381,7 +381,7 @@ impl Session {
         let refused = |e: std::io::Error| Broken::Tls(rustls::Error::General(e.to_string()));
         let mut closed = false;
         while !wire.is_empty() && !closed {
-            // Nothing is read after the client's last word.
+            // Nothing is read after the client's close_notify.
             closed = tls.read_tls(&mut wire).map_err(refused)? == 0;
             let state = tls.process_new_packets().map_err(Broken::Tls)?;
             closed |= state.peer_has_closed();
@@ -415,7 +415,7 @@ impl Session {
         })
     }
 
-    /// Seals a reply, or none, behind all that there is to say: bytes for the socket. None if it cannot be.
+    /// Seals a reply, or none, after all pending TLS messages. Returns bytes for the socket; none on failure.
     pub(crate) fn seal(&self, reply: &[u8]) -> Option<Vec<u8>> {
         let tls = &mut self.inner().tls;
         let mut wire = Vec::with_capacity(reply.len() + reply.len() / 256 + 64);
@@ -428,14 +428,14 @@ impl Session {
                 return Some(wire);
             }
             match tls.writer().write(rest) {
-                // A handshake is not done, and too much waits for it.
+                // Too many bytes wait for the end of the handshake.
                 Ok(0) | Err(_) => return None,
                 Ok(len) => rest = &rest[len..],
             }
         }
     }
 
-    /// The last words. A worker may be reading meanwhile: what it opens after them is not looked at.
+    /// The close_notify. A worker may be reading meanwhile; bytes that it opens afterwards are ignored.
     pub(crate) fn farewell(&self) -> Vec<u8> {
         let mut inner = self.inner();
         inner.over = true;

@@ -1,11 +1,10 @@
-//! A volume that is served: its file system, its key, its write verifier, and the turns that
-//! changes of one object take.
+//! A served volume: its file system, its key, its write verifier, and the locks of objects ("turns").
 //!
 //! Invariants:
-//! * the *write verifier* is a number of this run of the server, or of its ownership of the volume, and changes when a sync failed: then
-//!   what was written and not synced may be lost, and clients see another verifier and send it again;
-//! * while a change holds an object's *turn*, no other changes it, so that the attributes before and after
-//!   belong to it alone (weak cache consistency). No thread waits for a commit meanwhile.
+//! * the *write verifier* identifies this run of the server, or its ownership of the volume. It changes when a sync fails: then
+//!   unsynced writes may be lost, and clients see a new verifier and send them again;
+//! * while a change holds an object's *turn*, no other change touches the object, so the attributes before and after
+//!   belong to this change alone (weak cache consistency). No thread waits for a commit meanwhile.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,12 +16,12 @@ use steadfast_vfs::{FileSystem, Ino, Wanted};
 use crate::commits::CommitQueue;
 use crate::handles::{Key, Lasting};
 
-/// Locks that stand for all objects.
+/// Number of locks. Objects share them.
 const OBJECT_LOCKS: usize = 4096;
 /// Most objects of one change.
 const TURN_OBJECTS_MAX: usize = 3;
 
-/// What clients are told of a volume that its file system does not say.
+/// Limits of a volume that clients see and the file system does not report.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Largest file.
@@ -42,22 +41,22 @@ impl Default for Limits {
 
 /// A file system to be served.
 pub struct ExportedVolume {
-    /// It.
+    /// The file system.
     pub fs: Arc<dyn FileSystem>,
-    /// What it is called in messages and metrics.
+    /// Name in messages and metrics.
     pub name: String,
-    /// What it can do.
+    /// Limits that clients see.
     pub limits: Limits,
-    /// Nothing can be changed.
+    /// The volume is read-only.
     pub read_only: bool,
-    /// The contract `sync`: also unstable writes, and what a failed call has done, are durable before they are answered.
+    /// The contract `sync`: unstable writes, and partial effects of a failed call, are also durable before the reply.
     /// The file system leaves that to this server.
     pub sync: bool,
-    /// The write verifier to begin with: of this period of ownership, and no other. By default a random number.
+    /// The first write verifier, which identifies this period of ownership. Default: a random number.
     pub verifier: Option<u64>,
-    /// Replies become durable together with what they tell of: the file system keeps notes.
+    /// Replies become durable together with their changes: the file system keeps notes.
     pub keeps_replies: bool,
-    /// What earlier servers have left there, oldest first.
+    /// Notes of earlier servers, oldest first.
     pub replies: Vec<Vec<u8>>,
 }
 
@@ -68,7 +67,7 @@ impl std::fmt::Debug for ExportedVolume {
 }
 
 impl ExportedVolume {
-    /// With default limits.
+    /// A volume with default limits.
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>, name: impl Into<String>) -> ExportedVolume {
         ExportedVolume {
@@ -94,22 +93,22 @@ pub(crate) struct Volume {
     failed: AtomicBool,
     turns: Box<[Mutex<()>]>,
     pub(crate) commits: CommitQueue,
-    /// Bytes written unstably since the last COMMIT, by the places of the files.
+    /// Bytes written unstably since the last COMMIT, by lock index of the file.
     unstable: Box<[AtomicU32]>,
-    /// Ends with the volume.
+    /// Dropped with the volume.
     _in_use: mpsc::Sender<Infallible>,
-    /// The other end.
+    /// The other end of the channel.
     ended: Mutex<Option<mpsc::Receiver<Infallible>>>,
 }
 
-/// The turns that a change holds.
+/// The locks that a change holds.
 #[derive(Debug)]
 pub(crate) struct ObjectLocks<'a> {
     _held: [Option<MutexGuard<'a, ()>>; TURN_OBJECTS_MAX],
 }
 
 fn random() -> u64 {
-    // Without the system's random numbers the time must do: it has changed since the last start.
+    // Without random numbers of the system, the time serves: it has changed since the last start.
     getrandom::u64().unwrap_or_else(|_| {
         let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         since.as_nanos() as u64
@@ -117,7 +116,7 @@ fn random() -> u64 {
 }
 
 impl Volume {
-    /// Gets a volume ready. Also says how long its handles live.
+    /// Prepares a volume. Also returns the lifetime of its handles.
     pub(crate) fn open(served: ExportedVolume) -> steadfast_vfs::Result<(Volume, Lasting)> {
         let (key, lasting) = Key::of(&*served.fs, served.read_only)?;
         let (in_use, ended) = mpsc::channel();
@@ -136,7 +135,7 @@ impl Volume {
         Ok((volume, lasting))
     }
 
-    /// What ends when the last user of this volume is gone; once.
+    /// A receiver that ends when the last user of this volume is gone. Only the first call returns it.
     pub(crate) fn retire(&self) -> Option<mpsc::Receiver<Infallible>> {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.take()
@@ -146,7 +145,7 @@ impl Volume {
         &*self.served.fs
     }
 
-    /// Whether nothing more is made durable: the file system says so, or the last sync failed.
+    /// Whether the volume can make nothing durable: the file system has failed, or the last sync failed.
     pub(crate) fn has_failed(&self) -> bool {
         let failed = ("failed_now", 1);
         self.failed.load(Ordering::Acquire) || self.fs().counters().contains(&failed)
@@ -164,23 +163,23 @@ impl Volume {
         self.served.read_only
     }
 
-    /// Whether replies become durable.
+    /// Whether replies become durable with their changes.
     pub(crate) fn keeps_replies(&self) -> bool {
         self.served.keeps_replies
     }
 
-    /// Whether everything is durable before it is answered.
+    /// Whether every effect is durable before its reply.
     pub(crate) fn sync_always(&self) -> bool {
         self.served.sync
     }
 
-    /// The write verifier now.
+    /// The present write verifier.
     pub(crate) fn verifier(&self) -> writeverf3 {
         writeverf3(self.verifier.load(Ordering::Acquire).to_be_bytes())
     }
 
-    /// Commits what is wanted, all together. A failure changes the verifier, once: as long as
-    /// syncs go on failing, nothing more is lost that a client was not told of.
+    /// Commits all these objects together. The first failure changes the verifier. Further failures do not: while
+    /// syncs keep failing, no write is lost that clients do not know of.
     pub(crate) fn sync(&self, wanted: &[Wanted]) -> steadfast_vfs::Result<()> {
         let synced = self.fs().fsync_together(wanted);
         match &synced {
@@ -201,7 +200,7 @@ impl Volume {
         synced
     }
 
-    /// Notes bytes that were written and not synced.
+    /// Counts bytes that were written and not synced.
     pub(crate) fn wrote_unstably(&self, ino: Ino, bytes: u32) {
         let all = &self.unstable[place(ino)];
         let _ = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {
@@ -209,16 +208,16 @@ impl Volume {
         });
     }
 
-    /// How many there were until now: an estimate, files share places.
+    /// Takes the count of these bytes. It is an estimate, because files share locks.
     pub(crate) fn take_unstable(&self, ino: Ino) -> u32 {
         self.unstable[place(ino)].swap(0, Ordering::Relaxed)
     }
 
-    /// Waits for the turns of these objects.
+    /// Locks these objects.
     pub(crate) fn lock_objects<const N: usize>(&self, inos: [Ino; N]) -> ObjectLocks<'_> {
         const { assert!(N <= TURN_OBJECTS_MAX) };
         let mut held = [const { None }; TURN_OBJECTS_MAX];
-        // In the order of their places, each once: two changes never wait for each other.
+        // In the order of their locks, each once, so that two changes never wait for each other.
         let mut places = inos.map(place);
         places.sort_unstable();
         let mut last = None;
@@ -243,9 +242,9 @@ impl Volume {
     }
 }
 
-/// The place of an object's turn.
+/// Index of an object's lock.
 fn place(ino: Ino) -> usize {
-    // Inode numbers are addresses: neighbours shall lie apart.
+    // Inode numbers are addresses: neighbours should get different locks.
     (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % OBJECT_LOCKS
 }
 
@@ -258,7 +257,7 @@ mod tests {
     #[test]
     fn corner_40_turns_in_opposite_orders_do_not_wait_for_each_other() {
         let volume = Volume::for_tests();
-        // A thread that waits for one lock holds none that comes after it.
+        // A thread that waits for a lock holds none with a higher index.
         let (low, high) = match place(1) < place(2) {
             true => (1, 2),
             false => (2, 1),
@@ -275,7 +274,7 @@ mod tests {
                 assert!(free, "{wanted:?}");
             });
         }
-        // Two objects of one place must not make a change wait for itself.
+        // A change of two objects with the same lock must not wait for itself.
         let twin = (1..).find(|ino| place(*ino + 1) == place(1)).unwrap() + 1;
         drop(volume.lock_objects([1, twin, 1]));
         std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What is noted of calls for administrators: counters by client, and the access log.
+//! Records of calls for administrators: counters by client, and the access log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -83,7 +83,7 @@ impl Watch {
         }
     }
 
-    /// The end of a call; `failed` if its commit did.
+    /// The end of a call; `failed` if its commit failed.
     pub(crate) fn end(&self, noted: Noted, failed: Option<nfsstat3>) {
         let status = failed.or(noted.status);
         self.finish(noted, status.is_none_or(|s| s != nfsstat3::NFS3_OK), || {
@@ -94,7 +94,7 @@ impl Watch {
         });
     }
 
-    /// A call that was answered from the duplicate-request cache, or will be.
+    /// A call that was or will be answered from the duplicate request cache.
     pub(crate) fn repeated(&self, noted: Noted) {
         self.finish(noted, false, || "REPEATED".to_owned());
     }
@@ -159,7 +159,7 @@ fn word(status: &str) -> String {
     bare.next().unwrap_or(status).to_owned()
 }
 
-/// Whether a name stands behind the first handle.
+/// Whether a name follows the first handle.
 fn takes_name(procedure: NFS_PROGRAM) -> bool {
     use NFS_PROGRAM as P;
     matches!(

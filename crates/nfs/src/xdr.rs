@@ -1,29 +1,29 @@
-//! Reading XDR (RFC 4506) from a request that lies in memory.
+//! A decoder of XDR (RFC 4506) for requests in memory.
 //!
-//! The types of `nfs3_types` decode only to owned bytes, and reserve what a length in the
-//! message says; a request is not trusted so far. This reader borrows, and no length
+//! The types of `nfs3_types` decode only to owned bytes, and allocate as much as a length in the
+//! message says, which is unsafe for an untrusted request. This decoder borrows, and no length
 //! reaches beyond the message.
 
-/// The arguments are not what the procedure takes.
+/// The arguments are not those of the procedure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Garbage;
 
-/// What decoding comes to.
+/// The result of decoding.
 pub(crate) type Parsed<T> = Result<T, Garbage>;
 
-/// The rest of a message.
+/// A decoder: the rest of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decoder<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Decoder<'a> {
-    /// At the start of `message`.
+    /// A decoder at the start of `message`.
     pub(crate) fn new(message: &'a [u8]) -> Decoder<'a> {
         Decoder { rest: message }
     }
 
-    /// What was not read yet.
+    /// The bytes not read yet.
     #[cfg(test)]
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_well_formed_is_borrowed() {
+    fn well_formed_bytes_are_borrowed() {
         let message = [0, 0, 0, 1, 0, 0, 0, 2, 7, 8, 0, 0, 0, 0, 0, 9];
         let mut decoder = Decoder::new(&message);
         assert_eq!(decoder.optional(|d| d.opaque(2)), Ok(Some(&[7u8, 8][..])));

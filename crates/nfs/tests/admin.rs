@@ -1,4 +1,4 @@
-//! What an administrator relies on: what clients that no export admits cannot do to those that one does.
+//! Guarantees for administrators, such as: clients that no export admits cannot disturb admitted clients.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -27,23 +27,23 @@ fn guarded_create(client: &mut Client, dir: &nfs_fh3, name: &str) -> Vec<u8> {
     client.call_bytes(PROGRAM, VERSION, NFS_PROGRAM::NFSPROC3_CREATE as u32, &args)
 }
 
-/// From another address of this host.
+/// A client from another address of this host.
 fn client_from(host: [u8; 4], address: SocketAddr) -> Client {
     let mut client = Client::connect_alone(address);
     client.stream = connect_from((host, 0).into(), address);
     client
 }
 
-/// Reads and forgets replies, as long as there are any.
+/// Reads and discards all replies.
 fn replies(mut stream: TcpStream) {
     let mut bytes = [0; 4096];
     while stream.read(&mut bytes).is_ok_and(|len| len > 0) {}
 }
 
-/// 40,000 REMOVEs from a host outside of every export emptied the cache within half a second, and a CREATE whose
-/// reply was lost was answered EXIST.
+/// 40,000 REMOVEs from a host outside of every export evicted the whole cache within half a second, and a retransmitted CREATE
+/// whose reply was lost was answered EXIST.
 #[test]
-fn calls_of_hosts_that_no_export_admits_displace_no_remembered_reply() {
+fn calls_of_hosts_that_no_export_admits_evict_no_cached_reply() {
     let export = export().with_access(Access {
         clients: vec!["127.0.1.0/24".parse().unwrap()],
         ..access()
@@ -55,7 +55,7 @@ fn calls_of_hosts_that_no_export_admits_displace_no_remembered_reply() {
     good.send(&create);
     let first = good.reply().unwrap();
 
-    // The handle is a true one: it was overheard.
+    // The handle is genuine: it was overheard.
     const BOGUS: usize = 40_000;
     let mut bad = client_from([127, 0, 2, 1], site.address);
     let reader = bad.stream.try_clone().unwrap();
@@ -65,7 +65,7 @@ fn calls_of_hosts_that_no_export_admits_displace_no_remembered_reply() {
     }
     std::thread::scope(|scope| {
         scope.spawn(|| replies(reader));
-        // Few of them are answered, then the connection is closed.
+        // A few of them are answered, then the connection is closed.
         let _ = bad.stream.write_all(&calls);
         let _ = bad.stream.shutdown(std::net::Shutdown::Write);
     });
@@ -77,9 +77,9 @@ fn calls_of_hosts_that_no_export_admits_displace_no_remembered_reply() {
     assert_eq!(site.counter("duplicates_answered"), 1);
 }
 
-/// A call that came again long after its reply was answered OK: its file had been removed in between.
+/// A call that was retransmitted long after its reply was answered OK, although its file had been removed since.
 #[test]
-fn a_call_that_comes_again_too_late_is_carried_out() {
+fn a_call_that_is_retransmitted_too_late_is_executed() {
     for (remembered, there) in [(Duration::from_secs(120), false), (Duration::ZERO, true)] {
         let mut options = options();
         options.replies_remembered = remembered;
@@ -136,7 +136,7 @@ fn every_family_of_metrics_has_help_and_a_type_that_is_right() {
     }
     let up = "steadfast_nfs_export_up{export=\"/\",volume=\"test\"} 1\n";
     assert!(text.contains(up), "{text}");
-    // A volume that is down is not called up.
+    // A failed volume is not reported as up.
     site.fs.shutdown(steadfast_vfs::Shutdown::Nothing).unwrap();
     let text = site.server.counters().prometheus();
     assert!(text.contains(&up.replace(" 1", " 0")), "{text}");
@@ -150,7 +150,7 @@ fn named(path: &str, volume: usize) -> Export {
     }
 }
 
-/// Exports could only be changed by a restart, which every client noticed.
+/// Exports could be changed only by a restart, which every client noticed.
 #[test]
 fn exports_change_while_clients_of_others_write() {
     let (one, two) = (file_system(Kind::Real), file_system(Kind::Real));
@@ -179,7 +179,7 @@ fn exports_change_while_clients_of_others_write() {
         });
         let kept = |name: &str| Source::Kept(name.to_owned());
         for round in 0..20 {
-            // The second goes, a third comes, and back.
+            // Removes the second export, adds a third one, and restores the first state.
             let three = ExportedVolume::new(file_system(Kind::Real), "three");
             let sources = vec![kept("one"), Source::New(three)];
             let exports = vec![named("/one", 0), named("/three", 1)];
@@ -189,7 +189,7 @@ fn exports_change_while_clients_of_others_write() {
             gone.wait();
             assert_eq!(second.getattr(&b).unwrap_err(), nfsstat3::NFS3ERR_STALE);
             assert!(second.mnt("/two").is_err() && second.mnt("/three").is_ok());
-            // What cannot be served changes nothing.
+            // A reload that fails changes nothing.
             let wrong = reloader.reload(vec![kept("one")], vec![named("one", 0)]);
             assert!(wrong.is_err());
             let wrong = reloader.reload(vec![kept("two")], vec![named("/two", 0)]);
@@ -207,7 +207,7 @@ fn exports_change_while_clients_of_others_write() {
     assert!(first.lookup(&a, "f0").is_ok(), "on the same connection");
 }
 
-/// A reload withdraws rights from handles that clients hold.
+/// A reload also restricts handles that clients hold already.
 #[test]
 fn changed_rights_hold_for_handles_given_before() {
     let site = Site::new(Kind::Real);
@@ -238,7 +238,7 @@ fn changed_rights_hold_for_handles_given_before() {
     assert_eq!(write(), nfsstat3::NFS3_OK);
 }
 
-/// A directory is exported, and neither `..`, nor a directory that is moved away, nor a handle of another export leads out.
+/// A client cannot leave an exported directory by `..`, by a directory that is moved away, or by a handle of another export.
 #[test]
 fn a_subtree_export_confines_its_clients() {
     for kind in [Kind::Model, Kind::Real] {
@@ -278,14 +278,14 @@ fn a_subtree_export_confines_its_clients() {
             assert_eq!(handle.data.as_ref(), top.data.as_ref());
         }
         assert!(c.mnt("/home/..").is_err() && c.mnt("/home/../outside").is_err());
-        // Inside all works, and `..` leads up to the top.
+        // Inside, everything works, and `..` leads up to the exported directory.
         let a = c.mkdir(&top, "a").unwrap();
         let b = c.mkdir(&a, "b").unwrap();
         let file = c.create(&b, "f");
         assert_eq!(c.lookup(&b, ".."), Ok(a.clone()));
         assert_eq!(c.lookup(&a, ".."), Ok(top.clone()));
         assert!(c.mnt("/home/a/b").unwrap() == b);
-        // The number of this export in a handle of the other one, and another inode in a handle of this one.
+        // Forgeries: the number of this export in a handle of the other one; another inode in a handle of this one.
         let (mut forged, mut other) = (outside.data.to_vec(), a.data.to_vec());
         forged[4..8].copy_from_slice(&top.data[4..8]);
         other[8..24].copy_from_slice(&outside.data[8..24]);
@@ -299,7 +299,7 @@ fn a_subtree_export_confines_its_clients() {
                 Err(nfsstat3::NFS3ERR_BADHANDLE)
             );
         }
-        // Moved out by somebody who may: nothing can be done through it any more, until it is back.
+        // A permitted user moves the directory out: its handles are stale until it is moved back.
         let users = c.lookup(&outer, "users").unwrap();
         c.rename((&users, "a"), (&outside, "a")).unwrap();
         for dir in [&a, &b] {
@@ -311,7 +311,7 @@ fn a_subtree_export_confines_its_clients() {
         assert!(c.rename((&a, "b"), (&top, "b")).is_err());
         c.rename((&outside, "a"), (&users, "a")).unwrap();
         assert_eq!(c.lookup(&b, ".."), Ok(a.clone()));
-        // Another directory at the same path: handles of before are none.
+        // Another directory at the same path: earlier handles are invalid.
         reload("/outside").unwrap();
         let now = c.mnt("/home").unwrap();
         assert!(c.lookup(&now, "secret").is_ok());
@@ -321,7 +321,7 @@ fn a_subtree_export_confines_its_clients() {
     }
 }
 
-/// What an administrator could not find out: which client did what.
+/// An administrator could not find out which client did what.
 #[test]
 fn calls_and_mounts_are_logged_a_line_each_and_counted_by_client() {
     let dir = tempfile::tempdir().unwrap();
@@ -346,7 +346,7 @@ fn calls_and_mounts_are_logged_a_line_each_and_counted_by_client() {
     let data = [1; 1000];
     c.write_res(&file, 0, &data, stable_how::FILE_SYNC);
     c.read(&file, 0, 100).unwrap();
-    // A host that no export admits is in the log, and takes no place among clients.
+    // A host that no export admits is logged, but is not listed as a client.
     let mut bad = client_from([127, 0, 2, 1], site.address);
     assert!(bad.mnt("/").is_err());
     assert!(bad.getattr(&root).is_err());

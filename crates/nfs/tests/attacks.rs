@@ -1,8 +1,8 @@
-//! Hostile clients beside a good one: it is served, nothing of it is reset, and the memory of the server stays within its
-//! limit. Attackers come from another address than the good client; some of them from one that no export admits.
+//! Hostile clients beside a good one: the good client is served, its connections are not reset, and the memory of the server
+//! stays within its limit. Attackers have other addresses than the good client; no export admits some of these addresses.
 //!
-//! The server is this test's own program, run anew, so that its memory can be measured. `STEADFAST_LONG=1` attacks with
-//! more connections, and `STEADFAST_LATENCY=1` compares the good client's latency with that of an idle server, too
+//! The server is another process of this test program, so that its memory can be measured. `STEADFAST_LONG=1` attacks with
+//! more connections, and `STEADFAST_LATENCY=1` also compares the good client's latency with that on an idle server
 //! (`scripts/nfs-attack.sh`).
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -22,17 +22,17 @@ use steadfast_nfs::{Access, Admin, Tls};
 const SERVER: &str = "STEADFAST_NFS_TEST_ATTACKED";
 const BYSTANDER: &str = "STEADFAST_NFS_TEST_BYSTANDER";
 const ECHO: &str = "STEADFAST_NFS_TEST_ECHO";
-/// What a NULL may cost more than an echo, on a quiet machine.
+/// Time that a NULL may take longer than an echo, on a quiet machine.
 const LONE_CALL: Duration = Duration::from_micros(15);
-/// How long the server bears a client that gets nowhere.
+/// Time after which the server closes a client that makes no progress.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What is measured after the attack is measured in parts of this length.
+/// Length of the intervals of measurement.
 const WINDOW: Duration = Duration::from_millis(200);
-/// Memory that clients may make the server hold, and what its workers have besides.
+/// Memory that clients may make the server hold, and additional memory of its workers.
 const MEMORY_BYTES: u64 = 32 << 20;
 const THREADS: usize = 16;
 const WORKERS_BYTES: u64 = THREADS as u64 * 1_300_000;
-/// Addresses of the attackers: an export admits the one, none admits the other.
+/// Addresses of the attackers: an export admits the first, none admits the second.
 const ADMITTED: [u8; 4] = [127, 0, 1, 2];
 const STRANGER: [u8; 4] = [127, 0, 0, 2];
 
@@ -40,7 +40,7 @@ fn long() -> bool {
     std::env::var_os("STEADFAST_LONG").is_some()
 }
 
-/// So many in the long form, so many otherwise.
+/// The count in the long form, or in the short form.
 fn count(long_form: usize, short_form: usize) -> usize {
     if long() { long_form } else { short_form }
 }
@@ -72,8 +72,8 @@ fn certify(dir: &std::path::Path) -> Tls {
     Tls::from_files(&cert, &key, None).unwrap()
 }
 
-/// Not a test of its own: the bystander that is attacked in place of the server. It does to connections what costs least: it
-/// keeps them for as long as the server keeps silent ones, and reads nothing. It ends with its input.
+/// Not a test: the bystander, which is attacked instead of the server. It handles connections in the cheapest way: it keeps
+/// them as long as the server keeps silent ones, and reads nothing. It exits at the end of its input.
 #[test]
 fn the_bystander_that_is_attacked() {
     if std::env::var_os(BYSTANDER).is_none() {
@@ -98,7 +98,7 @@ fn the_bystander_that_is_attacked() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Not a test of its own: sends back what it gets, from one thread per connection. It ends with its input.
+/// Not a test: an echo server with one thread per connection. It exits at the end of its input.
 #[test]
 fn the_echo_that_is_compared_with() {
     if std::env::var_os(ECHO).is_none() {
@@ -121,7 +121,7 @@ fn the_echo_that_is_compared_with() {
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Not a test of its own: the server that the tests below attack. It ends with its input.
+/// Not a test: the server that the tests below attack. It exits at the end of its input.
 #[test]
 fn the_server_that_is_attacked() {
     let Some(control) = std::env::var_os(SERVER).map(PathBuf::from) else {
@@ -149,7 +149,7 @@ fn the_server_that_is_attacked() {
     let _ = site.server.stop();
 }
 
-/// This test's own program, run anew. It ends when this is dropped.
+/// Another process of this test program. It exits when this is dropped.
 struct Program {
     child: Child,
     _out: Box<dyn Iterator<Item = String> + Send + Sync>,
@@ -157,7 +157,7 @@ struct Program {
 }
 
 impl Program {
-    /// Runs one of the tests above, which says where it serves.
+    /// Runs one of the tests above, which prints its address.
     fn start(test: &str, variable: &str, value: &std::path::Path) -> Program {
         more_descriptors();
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -180,7 +180,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // The end of its input ends it.
+        // The process exits at the end of its input.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
@@ -208,7 +208,7 @@ impl Attacked {
         attacked
     }
 
-    /// Memory of the server that is in use.
+    /// Resident memory of the server.
     fn resident(&self) -> u64 {
         let statm =
             std::fs::read_to_string(format!("/proc/{}/statm", self.program.child.id())).unwrap();
@@ -226,7 +226,7 @@ impl Attacked {
     }
 }
 
-/// A client of another address.
+/// A client with another address.
 fn attacker(host: [u8; 4], to: SocketAddr) -> Client {
     Client {
         stream: connect_from((host, 0).into(), to),
@@ -235,7 +235,7 @@ fn attacker(host: [u8; 4], to: SocketAddr) -> Client {
     }
 }
 
-/// The client that nothing may happen to.
+/// The good client, which must not be disturbed.
 struct Good {
     client: Client,
     root: nfs_fh3,
@@ -250,12 +250,12 @@ impl Good {
         Good { client, root, file }
     }
 
-    /// Calls of all kinds, one at a time, and the longest time of all but one in a hundred of them.
+    /// Makes calls of all kinds, one at a time. Returns the 99th percentile of their latency.
     fn work(&mut self, rounds: usize) -> Duration {
         self.work_while(|round| round < rounds)
     }
 
-    /// The same for a time.
+    /// The same, for this time.
     fn work_for(&mut self, time: Duration) -> Duration {
         let since = Instant::now();
         self.work_while(|_| since.elapsed() < time)
@@ -302,7 +302,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Calls of the good client while an address is attacked: its latency in the worst part of the time, and the most memory
+/// Runs the good client while an address is attacked. Returns its latency in the worst interval, and the peak memory
 /// of the server.
 fn work_beside(
     attacked: &Attacked,
@@ -314,7 +314,7 @@ fn work_beside(
     let stop = AtomicBool::new(false);
     let (mut worst, mut resident) = (Duration::ZERO, 0);
     std::thread::scope(|scope| {
-        // Also when the good client fails: the attackers would go on for ever, and hide why.
+        // Even when the good client fails: otherwise the attackers would go on for ever, and hide the cause.
         let _ends = StopOnDrop(&stop);
         for host in hosts {
             let stop = &stop;
@@ -330,8 +330,7 @@ fn work_beside(
     (worst, resident.max(attacked.resident()))
 }
 
-/// When the good client is served as on the idle server again: the end of the first part of the time in which it is. A
-/// minute at most.
+/// Time until the good client is served as on the idle server again: the end of the first such interval, at most a minute.
 fn recovery(good: &mut Good, bound: Duration) -> Duration {
     let since = Instant::now();
     while good.work_for(WINDOW) > bound && since.elapsed() < Duration::from_secs(60) {}
@@ -345,7 +344,7 @@ fn held_under(name: &str, hosts: &[[u8; 4]], attack: Attack) {
     let rounds = count(1000, 40);
     good.work(20);
     let idle = good.work(rounds);
-    // What the attackers themselves take of this machine: nobody attacks the server.
+    // The load of the attackers alone: nobody attacks the server.
     let control = latency.then(|| {
         let test = "the_bystander_that_is_attacked";
         let bystander = Program::start(test, BYSTANDER, "".as_ref());
@@ -354,7 +353,7 @@ fn held_under(name: &str, hosts: &[[u8; 4]], attack: Attack) {
     let (under, resident) = work_beside(&attacked, &mut good, attack, attacked.address, hosts);
     let bound = 3 * idle.max(control.unwrap_or_default());
     let recovered = latency.then(|| recovery(&mut good, idle * 3));
-    // They have gone: all is as it was.
+    // The attackers are gone: the server has recovered.
     until("the attackers are gone", || {
         attacked.counter("connections_now") == 1
     });
@@ -386,7 +385,7 @@ fn held_under(name: &str, hosts: &[[u8; 4]], attack: Attack) {
 
 const BOTH: [[u8; 4]; 2] = [STRANGER, ADMITTED];
 
-/// Connections that are opened again when the server closes them.
+/// Keeps connections open: opens them again when the server closes them.
 fn keep_open(
     (to, host): (SocketAddr, [u8; 4]),
     stop: &AtomicBool,
@@ -417,7 +416,7 @@ fn keep_open(
     }
 }
 
-/// As much as the kernel takes.
+/// Sends as much as the kernel takes.
 fn push(stream: &mut TcpStream, bytes: &[u8]) {
     let mut rest = bytes;
     for _ in 0..100 {
@@ -431,8 +430,8 @@ fn push(stream: &mut TcpStream, bytes: &[u8]) {
     }
 }
 
-/// 256 connections with a fragment of 1 MiB, the mark of another and then nothing took all memory there was, and gave it
-/// back two minutes after they had gone. Meanwhile no WRITE of 64 KiB was read, from anybody.
+/// 256 connections sent a fragment of 1 MiB, the mark of another one and then nothing. They took all memory, which was given
+/// back two minutes after they had disconnected. Meanwhile no WRITE of 64 KiB of any client was read.
 #[test]
 fn fragments_that_never_become_a_record_stop_no_other_client() {
     held_under("fragments", &BOTH, |_, to, host, stop| {
@@ -444,7 +443,8 @@ fn fragments_that_never_become_a_record_stop_no_other_client() {
     });
 }
 
-/// A record of which a byte came now and then had its time begin anew with each reservation of memory: it lived for ever.
+/// The deadline of a record was renewed with each reservation of memory: a record that arrived slowly, byte by byte, lived for
+/// ever.
 #[test]
 fn a_record_that_drips_ends_at_its_deadline() {
     let attacked = Attacked::start();
@@ -457,7 +457,7 @@ fn a_record_that_drips_ends_at_its_deadline() {
     while drip.stream.write_all(&[0]).is_ok() {
         std::thread::sleep(Duration::from_millis(20));
         dripped += 1;
-        // Its fragment is never full before that, and a hang ends.
+        // Its fragment is never complete before that, and a hang ends.
         assert!(dripped < 3000, "it lives on");
     }
     assert_eq!(attacked.counter("connections_closed_slow"), 1);
@@ -466,7 +466,7 @@ fn a_record_that_drips_ends_at_its_deadline() {
     });
 }
 
-/// With 700 connections that took no replies the good one was reset, and the server had 1.1 GB at a limit of 256 MiB.
+/// With 700 connections that took no replies, the good one was reset, and the server used 1.1 GB at a limit of 256 MiB.
 #[test]
 fn slow_readers_are_closed_before_the_memory_is_used_up() {
     held_under("slow readers", &[ADMITTED], |attacked, to, host, stop| {
@@ -492,7 +492,7 @@ fn slow_readers_are_closed_before_the_memory_is_used_up() {
     });
 }
 
-/// Handshakes of TLS that say nothing took memory that others waited for.
+/// Silent TLS handshakes took memory that others waited for.
 #[test]
 fn silent_tls_handshakes_delay_no_other_client() {
     held_under("silent handshakes", &BOTH, |attacked, to, host, stop| {
@@ -519,7 +519,7 @@ fn silent_tls_handshakes_delay_no_other_client() {
     });
 }
 
-/// Connections that come and go in a loop, and those that say nothing.
+/// Connections that are opened and closed in a loop, and silent connections.
 #[test]
 fn many_connections_take_no_place_from_another_client() {
     held_under("connections", &BOTH, |_, to, host, stop| {
@@ -537,7 +537,7 @@ fn many_connections_take_no_place_from_another_client() {
     });
 }
 
-/// What no export admits has small records, one call at a time, and some seconds: it is told that it is refused.
+/// A client that no export admits gets small records, one call at a time, and some seconds: it learns that it is refused.
 #[test]
 fn a_client_that_no_export_admits_learns_it_and_gets_nothing_else() {
     let attacked = Attacked::start();
@@ -577,7 +577,7 @@ fn a_client_that_no_export_admits_learns_it_and_gets_nothing_else() {
     until("they are gone", || attacked.counter("connections_now") == 0);
 }
 
-/// Calls of a lone client are served by the worker that sees them first. Measured with `STEADFAST_LATENCY=1` alone.
+/// The worker that sees a lone client's call first serves it. Measured only with `STEADFAST_LATENCY=1`.
 #[test]
 fn a_lone_call_takes_little_longer_than_an_echo() {
     if std::env::var_os("STEADFAST_LATENCY").is_none() {

@@ -16,7 +16,7 @@ fn any_bytes_are_answered_or_refused() {
         let kind = random.number() % 3;
         let bytes: Vec<u8> = (0..len)
             .map(|i| match (kind, i) {
-                // Mostly small words, so that calls come far.
+                // Mostly small words, so that calls get past the first checks.
                 (1, _) => (random.number() % 5) as u8,
                 (2, 0) => 1,
                 (2, _) if !random.number().is_multiple_of(3) => (random.number() % 4) as u8,
@@ -36,7 +36,7 @@ fn any_bytes_of_a_tls_client_are_understood_or_refused() {
     };
     let mut random = Random::from_state(0x7e15);
     for run in 0..runs {
-        // As they are, or from a client whose bytes change on their way, mostly late.
+        // As they are, or from a real client whose bytes are changed in transit, mostly late.
         let mut bytes = vec![3, (run % 8) as u8];
         if run % 2 == 1 {
             for _ in 0..random.number() % 6 {
@@ -49,14 +49,14 @@ fn any_bytes_of_a_tls_client_are_understood_or_refused() {
     }
 }
 
-/// A client that says its last words within the handshake, after which it must not listen.
+/// A client that sends its close_notify within the handshake, after which it must not read.
 #[test]
 fn inputs_of_the_fuzzer_that_failed_once() {
     let failed: [&[u8]; 2] = [
         &[
             0xff, 0x01, 0x2a, 0xff, 0x01, 0xbf, 0x0c, 0x0c, 0x0e, 0x0c, 0x03,
         ],
-        // Its keys change until the server has enough of it.
+        // Requests key updates until the server refuses.
         &[0xff; 100],
     ];
     for input in failed {

@@ -1,7 +1,7 @@
-//! The server is killed under load, again and again: what was answered as stable, or committed, is there; the verifier
-//! says that the rest has to be sent again; clients go on with the handles that they have.
+//! The server is killed under load, repeatedly: stable and committed writes survive; the verifier
+//! tells clients to send the rest again; clients continue with their handles.
 //!
-//! The server is this test's own program, run anew with an image in its environment. `STEADFAST_LONG=1` kills it a
+//! The server is another process of this test program, with an image in its environment. `STEADFAST_LONG=1` kills it a
 //! hundred times.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -20,7 +20,7 @@ const IMAGE: &str = "STEADFAST_NFS_TEST_IMAGE";
 const CLIENTS: u32 = 10;
 
 fn open(image: &Path) -> Arc<FileDevice> {
-    // The kernel lets go of a killed program's lock a moment after its end.
+    // The kernel releases the lock of a killed process a moment after its end.
     (0..500)
         .find_map(|_| {
             let opened = FileDevice::open(image, &FileOptions::default());
@@ -33,7 +33,7 @@ fn open(image: &Path) -> Arc<FileDevice> {
         .unwrap()
 }
 
-/// Not a test of its own: the server that the test below starts and kills.
+/// Not a test: the server that the test below starts and kills.
 #[test]
 fn the_server_that_is_killed() {
     let Some(image) = std::env::var_os(IMAGE) else {
@@ -71,13 +71,13 @@ fn start(image: &Path) -> Running {
     Running { child, address }
 }
 
-/// What a client was promised, and what it has to send again.
+/// The promises that a client got, and the writes that it has to send again.
 struct Promised {
     n: u32,
-    /// Files that were written stably or committed: handle, name, first byte, length.
+    /// Files with stable or committed writes: handle, name, first byte, length.
     stable: Vec<(nfs_fh3, String, u8, usize)>,
     removed: Vec<String>,
-    /// Written and not committed, under this verifier.
+    /// Uncommitted writes, with their verifier.
     pending: Vec<(nfs_fh3, String, u8, usize, writeverf3)>,
     count: u32,
 }
@@ -87,7 +87,7 @@ fn content(seed: u8, len: usize) -> Vec<u8> {
 }
 
 impl Promised {
-    /// Works until the server is gone; every answer is a promise.
+    /// Makes calls until the server is gone. Every answer is a promise.
     fn work(&mut self, c: &mut Client, root: &nfs_fh3) -> Result<(), Refused> {
         loop {
             self.count += 1;
@@ -143,7 +143,7 @@ impl Promised {
         }
     }
 
-    /// Every promise is kept; what has to be sent again is.
+    /// Checks every promise, and sends uncommitted writes again.
     fn check(&mut self, c: &mut Client, root: &nfs_fh3) {
         for (f, name, seed, len) in &self.stable {
             let (data, eof) = c
@@ -169,7 +169,7 @@ impl Promised {
             c.commit(&f, 0, 0).unwrap();
             self.stable.push((f, name, seed, len));
         }
-        // The volume is small: the older files go.
+        // The volume is small, so the older files are removed.
         let old = self.stable.len().saturating_sub(20);
         for (_, name, ..) in self.stable.drain(..old) {
             c.remove(root, &name).unwrap();
@@ -238,7 +238,7 @@ fn a_killed_server_has_kept_every_promise() {
     running.child.kill().unwrap();
     running.child.wait().unwrap();
     assert!(all.iter().map(|p| p.count).sum::<u32>() > 10 * rounds);
-    // Once more mounted, the log is replayed; then the volume is whole.
+    // After another mount, which replays the log, the volume is consistent.
     let fs = Fs::mount(open(&image), &MountOptions::default()).unwrap().0;
     fs.unmount().unwrap();
     drop(fs);

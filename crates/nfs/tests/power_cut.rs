@@ -1,4 +1,4 @@
-//! What was answered survives a power cut at once, under every contract.
+//! Answered changes survive an immediate power cut, under every contract.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -13,11 +13,11 @@ use steadfast_vfs::{Caller, FileSystem};
 const UNSTABLE: stable_how = stable_how::UNSTABLE;
 const FILE_SYNC: stable_how = stable_how::FILE_SYNC;
 
-/// Bitmaps were read before the log was replayed: after a kill, acknowledged files were overwritten. Here the power goes
-/// after every answer, with all that was not flushed lost: what was answered is there, and what is made then
-/// takes nobody's place.
+/// Bitmaps were read before the log was replayed: after a kill, acknowledged files were overwritten. Here the power fails
+/// after every answer, and all unflushed writes are lost: answered changes are there, and new files
+/// do not overwrite them.
 #[test]
-fn gonfs_02_what_was_answered_survives_a_power_cut_at_once() {
+fn gonfs_02_answered_changes_survive_an_immediate_power_cut() {
     for (contract, streams) in [
         (Contract::Ordered, Streams::File),
         (Contract::Ordered, Streams::Client),
@@ -118,7 +118,7 @@ fn survives_a_power_cut(contract: Contract, streams: Streams) {
     assert!(data.iter().all(|b| *b == b'g'));
 }
 
-/// The volume as a power cut leaves it now that loses all that was not flushed.
+/// The volume after a power cut now that loses all unflushed writes.
 fn cut(device: &SimDevice) -> Arc<Fs> {
     use steadfast_sim::Limits;
     let mut explorer = device.explorer();
@@ -129,7 +129,7 @@ fn cut(device: &SimDevice) -> Arc<Fs> {
         seed: 1,
     };
     let at = explorer.len();
-    // The second image is that without any unflushed write, if there are any.
+    // If there are unflushed writes, the second image has none of them.
     let image = explorer.cut(at).images(&limits).take(2).last().unwrap();
     let device = Arc::new(SimDevice::from_image(image));
     Fs::mount(device, &MountOptions::default()).unwrap().0

@@ -18,7 +18,7 @@ const LONG_NAME: &str = concat!(
     "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
 );
 
-/// Attributes after a change, and that the change came right behind those before.
+/// Returns the attributes after a change; checks that those before match.
 fn after(wcc: &wcc_data, before: &fattr3) -> fattr3 {
     match (&wcc.before, &wcc.after) {
         (Nfs3Option::Some(b), Nfs3Option::Some(a)) => {
@@ -52,7 +52,7 @@ on_both! {
         assert_eq!(i64::from(attr.ctime.seconds), fs_attr.ctime.secs);
     }
 
-    fn setattr_sets_all_at_once_under_its_guard(site: &Site) {
+    fn setattr_sets_all_attributes_at_once_under_its_guard(site: &Site) {
         let (mut c, root) = site.mounted();
         let f = c.create(&root, "f");
         let before = c.getattr(&f).unwrap();
@@ -77,22 +77,22 @@ on_both! {
         let now = after(&done.obj_wcc, &before);
         assert_eq!((now.mode & 0o777, now.uid, now.gid, now.size), (0o751, 11, 12, 100));
         assert_eq!((now.atime, now.mtime), (time(1000), time(2000)));
-        // Server's time; nothing at all; sizes of what has none; sizes beyond all bounds.
+        // The server's time; nothing at all; sizes of inodes without size; sizes beyond all limits.
         let set = sattr3 { mtime: set_mtime::SET_TO_SERVER_TIME, ..sattr3::default() };
         status_of(c.setattr(&f, set, None)).unwrap();
         assert!(c.getattr(&f).unwrap().mtime.seconds > 2000);
         status_of(c.setattr(&f, sattr3::default(), None)).unwrap();
         assert_eq!(status_of(c.setattr(&root, size(0), None)).err(), Some(NFS3ERR_ISDIR));
         assert_eq!(status_of(c.setattr(&f, size(u64::MAX), None)).err(), Some(NFS3ERR_FBIG));
-        // Others: not theirs.
+        // Other users may not.
         c.is(99, 99, &[]);
         assert_eq!(status_of(c.setattr(&f, mode(0o777), None)).err(), Some(NFS3ERR_PERM));
         assert_eq!(status_of(c.setattr(&f, size(0), None)).err(), Some(NFS3ERR_ACCES));
     }
 
-    // A client's time of two thousand million nanoseconds was called garbage: Linux's client sends such a call again, and then
-    // gives up with EIO.
-    fn a_time_that_is_none_is_an_invalid_argument(site: &Site) {
+    // A time with two thousand million nanoseconds was answered as garbage arguments: Linux's client sends such a call again,
+    // then fails with EIO.
+    fn an_impossible_time_is_an_invalid_argument(site: &Site) {
         let (mut c, root) = site.mounted();
         let f = c.create(&root, "f");
         let before = c.getattr(&f).unwrap();
@@ -167,7 +167,7 @@ on_both! {
         assert!(c.is(7, 1, &[]).write(&f, 0, b"x", stable_how::FILE_SYNC).is_err());
     }
 
-    fn access_tells_what_the_caller_may_do(site: &Site) {
+    fn access_returns_the_permissions_of_the_caller(site: &Site) {
         let (mut c, root) = site.mounted();
         let f = c.create_how(&root, "f", createhow3::GUARDED(mode(0o754))).unwrap();
         let d = c.mkdir(&root, "d").unwrap();
@@ -258,7 +258,7 @@ on_both! {
         assert_eq!(c.write(&root, 0, b"x", stable_how::UNSTABLE).err(), Some(NFS3ERR_ISDIR));
         assert_eq!(c.write(&f, u64::MAX - 1, b"xyz", stable_how::UNSTABLE).err(), Some(NFS3ERR_FBIG));
         assert_eq!(c.write(&f, 0, b"", stable_how::FILE_SYNC).unwrap().count, 0);
-        // As large as is offered, at odd places.
+        // The largest offered size, at odd offsets.
         let fsinfo: FSINFO3res = c.nfs(NFS_PROGRAM::NFSPROC3_FSINFO, &root);
         let fsinfo = fsinfo.unwrap();
         let data: Vec<u8> = (0..fsinfo.wtmax).map(|i| (i / 3) as u8).collect();
@@ -266,7 +266,7 @@ on_both! {
         assert_eq!(res.count, fsinfo.wtmax);
         let (read, eof) = c.read(&f, 4099, fsinfo.rtmax).unwrap();
         assert!(read == data && eof);
-        // More than is offered is read in part.
+        // A larger READ is answered in part.
         let (read, eof) = c.read(&f, 0, u32::MAX).unwrap();
         assert_eq!((read.len() as u32, eof), (fsinfo.rtmax, false));
     }
@@ -275,7 +275,7 @@ on_both! {
         let (mut c, root) = site.mounted();
         let f = c.is(5, 5, &[]).create_how(&root, "f", createhow3::GUARDED(mode(0)));
         let Ok(f) = f else {
-            // The model's root directory is root's alone.
+            // Only root may use the model's root directory.
             assert_eq!(f.err(), Some(NFS3ERR_ACCES));
             return;
         };
@@ -286,17 +286,17 @@ on_both! {
         assert_eq!(c.read(&f, 0, 9), Err(NFS3ERR_ACCES));
         assert_eq!(c.write(&f, 0, b"x", stable_how::UNSTABLE).err(), Some(NFS3ERR_ACCES));
         assert_eq!(status_of(c.setattr(&f, size(0), None)).err(), Some(NFS3ERR_ACCES));
-        // Who may execute may read.
+        // A user who may execute a file may read it.
         status_of(c.is(5, 5, &[]).setattr(&f, mode(0o001), None)).unwrap();
         assert_eq!(c.is(6, 6, &[]).read(&f, 0, 9).unwrap().0, b"mi");
         assert_eq!(c.write(&f, 0, b"x", stable_how::UNSTABLE).err(), Some(NFS3ERR_ACCES));
-        // Removing what is another's from a sticky directory.
+        // Removing another user's file from a sticky directory.
         let root_mode = c.is(0, 0, &[]).getattr(&root).unwrap().mode;
         status_of(c.setattr(&root, mode(root_mode | 0o1000), None)).unwrap();
         assert_eq!(c.is(6, 6, &[]).remove(&root, "f"), Err(NFS3ERR_PERM));
     }
 
-    fn who_changes_a_program_takes_its_privileges(site: &Site) {
+    fn changing_a_program_removes_its_privileges(site: &Site) {
         let (mut c, root) = site.mounted();
         for (name, change) in [("w", 0), ("t", 1), ("o", 2)] {
             let f = c.is(0, 0, &[]).create_how(&root, name, createhow3::GUARDED(mode(0o6777))).unwrap();
@@ -328,7 +328,7 @@ on_both! {
         let (mut c, root) = site.mounted();
         let f = c.create_how(&root, "f", createhow3::UNCHECKED(mode(0o600))).unwrap();
         c.write(&f, 0, b"content", stable_how::FILE_SYNC).unwrap();
-        // What is there is taken, as it is; or cut.
+        // An existing file is taken, as it is or truncated.
         let same = c.create_how(&root, "f", createhow3::UNCHECKED(mode(0o777))).unwrap();
         assert_eq!(same, f);
         assert_eq!((c.getattr(&f).unwrap().mode, c.getattr(&f).unwrap().size), (0o600, 7));
@@ -348,16 +348,16 @@ on_both! {
         let g = c.create_how(&root, "g", createhow3::GUARDED(set)).unwrap();
         let attr = c.getattr(&g).unwrap();
         assert_eq!((attr.mode & 0o777, attr.uid, attr.size, attr.mtime.seconds), (0o621, 3, 10, 9));
-        // A size in spite of a mode that lets nobody write.
+        // A size together with a mode without write permission.
         status_of(c.setattr(&root, mode(0o777), None)).unwrap();
         let set = sattr3 { size: Nfs3Option::Some(10), ..mode(0o444) };
         let made = c.is(5, 5, &[]).create_how(&root, "r", createhow3::GUARDED(set)).unwrap();
         assert_eq!(c.getattr(&made).unwrap().size, 10);
         c.is(0, 0, &[]);
-        // A size that no file has: nothing is left.
+        // An impossible size: nothing is left.
         assert_eq!(c.create_how(&root, "h", createhow3::GUARDED(size(u64::MAX))), Err(NFS3ERR_FBIG));
         assert_eq!(c.lookup(&root, "h"), Err(NFS3ERR_NOENT));
-        // Exclusively: the same request is the same file, another verifier is another request.
+        // Exclusive: the same request finds the same file, another verifier is another request.
         let verifier = |n| createhow3::EXCLUSIVE(createverf3([n, 0xff, 3, 4, 0x85, 6, 7, 8]));
         let e = c.create_how(&root, "e", verifier(0xf1)).unwrap();
         assert_eq!(c.create_how(&root, "e", verifier(0xf1)).unwrap(), e);
@@ -390,7 +390,7 @@ on_both! {
         assert_eq!(c.lookup(&b, "g"), Ok(f.clone()));
         assert_eq!(c.lookup(&a, "f"), Err(NFS3ERR_NOENT));
         assert_eq!(c.rename((&a, "f"), (&b, "g")).err(), Some(NFS3ERR_NOENT));
-        // Over what is there.
+        // Over existing names.
         let other = c.create(&a, "other");
         c.rename((&a, "other"), (&b, "g")).unwrap();
         assert_eq!(c.lookup(&b, "g"), Ok(other));
@@ -473,7 +473,7 @@ on_both! {
             assert_eq!(names, expected, "{counts:?}");
         }
         assert_eq!(c.readdirplus(&d, 0, default(), (100, 150)).err(), Some(NFS3ERR_TOOSMALL));
-        // Who may not search learns names only; who may not read, nothing.
+        // A user without search permission gets only names; without read permission, nothing.
         status_of(c.setattr(&d, mode(0o704), None)).unwrap();
         let ok = c.is(5, 5, &[]).readdirplus(&d, 0, default(), (65536, 65536)).unwrap();
         assert_eq!(ok.reply.entries.0.len(), expected.len());
@@ -482,7 +482,7 @@ on_both! {
         assert_eq!(c.is(5, 5, &[]).readdir(&d, 0, default(), 4096).err(), Some(NFS3ERR_ACCES));
     }
 
-    fn cookies_stay_where_they_are_while_entries_come_and_go(site: &Site) {
+    fn cookies_are_stable_while_entries_are_added_and_removed(site: &Site) {
         let (mut c, root) = site.mounted();
         for i in 0..200 {
             c.create(&root, &format!("stays-{i}"));
@@ -512,7 +512,7 @@ on_both! {
         }
     }
 
-    fn the_state_of_the_volume_is_told(site: &Site) {
+    fn the_state_of_the_volume_is_reported(site: &Site) {
         let (mut c, root) = site.mounted();
         let res: FSSTAT3res = c.nfs(NFS_PROGRAM::NFSPROC3_FSSTAT, &root);
         let (stat, fs) = (res.unwrap(), site.fs.statfs().unwrap());
@@ -533,7 +533,7 @@ on_both! {
         assert_eq!(status_of(res).err(), Some(NFS3ERR_BADHANDLE));
     }
 
-    fn a_call_that_no_procedure_takes_gets_the_answer_of_rpc(site: &Site) {
+    fn a_call_that_reaches_no_procedure_gets_an_rpc_error(site: &Site) {
         let (mut c, root) = site.mounted();
         let mut refused = |program, version, procedure, args: Vec<u8>| {
             match c.raw::<Void>(program, version, procedure, &Packed(args)) {
@@ -555,7 +555,7 @@ on_both! {
         for procedure in [1, 3] {
             assert!(matches!(refused(mount::PROGRAM, 3, procedure, vec![0, 0]), A::GARBAGE_ARGS));
         }
-        // RPC of another version; a credential that is none, or of a kind that is not offered.
+        // Another RPC version; a malformed credential, or a kind that is not offered.
         let call = c.call_bytes(PROGRAM, 3, 0, &Void);
         let mut other = call.clone();
         other[11] = 3;
@@ -568,13 +568,13 @@ on_both! {
         c.credential = opaque_auth { flavor: auth_flavor::AUTH_DES, body: Opaque::borrowed(b"") };
         let res = c.raw::<GETATTR3res>(PROGRAM, 3, 1, &root);
         assert!(matches!(res, Err(Refused::Denied(rejected_reply::AUTH_ERROR(auth_stat::AUTH_BADCRED)))));
-        // Nobody may look at what everybody may.
+        // AUTH_NONE suffices for GETATTR.
         c.credential = opaque_auth::default();
         assert!(c.getattr(&root).is_ok());
     }
 }
 
-/// Bytes that are packed already.
+/// Bytes that are already encoded.
 struct Packed(Vec<u8>);
 
 impl nfs3_types::xdr_codec::Pack for Packed {
@@ -667,7 +667,7 @@ fn exports_are_kept_apart() {
     let look = c.mnt("/looked-at").unwrap();
     let f = c.create(&a, "f");
     let d = c.mkdir(&a, "d").unwrap();
-    // A directory of an export can be mounted; nothing else.
+    // Only an export and the directories in it can be mounted.
     assert_eq!(c.mnt("/one/d").unwrap(), d);
     assert_eq!(c.mnt("/one/f").map_err(number), Err(20));
     assert_eq!(c.mnt("/one/x").map_err(number), Err(2));
@@ -680,7 +680,7 @@ fn exports_are_kept_apart() {
         Err(13),
         "from a port that anybody may use"
     );
-    // The same file through the export that only looks.
+    // The same file through the read-only export.
     let seen = c.lookup(&look, "f").unwrap();
     assert_ne!(seen, f);
     assert_eq!(
@@ -710,7 +710,7 @@ fn exports_are_kept_apart() {
         Ok(ACCESS3_READ)
     );
     c.commit(&seen, 0, 0).unwrap();
-    // Nothing goes from one to another.
+    // RENAME and LINK across exports fail.
     assert_eq!(c.rename((&a, "f"), (&b, "f")).err(), Some(NFS3ERR_XDEV));
     assert_eq!(c.link(&f, &b, "f").err(), Some(NFS3ERR_XDEV));
     // The MOUNT program's lists.
@@ -760,7 +760,7 @@ fn both_families_of_addresses_are_served_and_exports_on_all_volumes_found() {
     for address in server.addresses() {
         let mut c = Client::connect(*address);
         let root = c.mnt("/").unwrap();
-        // As libnfs's tools ask for the directory of a file in it.
+        // As the tools of libnfs request the directory of a file in it.
         assert_eq!(c.mnt("").unwrap(), root);
         c.getattr(&root).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What other servers got wrong, each a test: the bugs found in GoNFS (`gonfs_NN`), and the hard corners of NFS
+//! Regression tests: one for each bug found in GoNFS (`gonfs_NN`), and for each hard corner of NFS
 //! (`corner_NN`).
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -24,13 +24,13 @@ fn guarded() -> createhow3 {
 }
 
 on_both! {
-    /// Its request buffers went back to a pool while the log still pointed into them: what one client wrote came back
-    /// as another file's content, unstable and stable alike.
-    fn gonfs_01_the_bytes_of_a_request_are_nobody_elses(site: &Site) {
+    /// Its request buffers were returned to a pool while the log still pointed into them: the data of one client became
+    /// the content of another file, for unstable and stable writes.
+    fn gonfs_01_the_bytes_of_a_request_belong_to_it_alone(site: &Site) {
         corner_36(site);
     }
 
-    /// It listed directories against its order of locks: three clients in one directory hung the whole server; and
+    /// It listed directories against its lock order: three clients in one directory hung the whole server. And
     /// RENAME of d/x to d locked d twice.
     fn gonfs_03_clients_in_one_directory_do_not_hang_the_server(site: &Site) {
         let (mut c, root) = site.mounted();
@@ -57,8 +57,8 @@ on_both! {
         });
     }
 
-    /// One request killed its process: a short or wild handle, REMOVE of ".", a WRITE whose count is not the length of
-    /// its data, a READDIR cookie of another directory, SETATTR to 4 TiB and a READ behind it.
+    /// A single request killed its process: a short or invalid handle, REMOVE of ".", a WRITE whose count differs from the
+    /// length of its data, a READDIR cookie of another directory, SETATTR to 4 TiB followed by a READ.
     fn gonfs_04_no_single_request_ends_the_server(site: &Site) {
         let (mut c, root) = site.mounted();
         let f = c.create(&root, "f");
@@ -82,7 +82,7 @@ on_both! {
         c.null();
     }
 
-    /// Truncated and made longer again, a file showed what had been there before.
+    /// A file that was truncated and extended again showed its old contents.
     fn gonfs_05_truncation_leaves_nothing_behind(site: &Site) {
         let (mut c, root) = site.mounted();
         for len in [10_usize, 4096, 5000, 12_288] {
@@ -96,8 +96,8 @@ on_both! {
         }
     }
 
-    /// REMOVE took a directory that was not empty, RMDIR leaked what it removed, RENAME into its own subtree made a cycle,
-    /// and `..` stayed what it had been.
+    /// REMOVE removed a non-empty directory, RMDIR leaked the removed directory, RENAME into the own subtree made a cycle,
+    /// and did not update `..`.
     fn gonfs_07_the_tree_stays_a_tree(site: &Site) {
         let (mut c, root) = site.mounted();
         let inodes = |site: &Site| site.fs.statfs().unwrap().inodes - site.fs.statfs().unwrap().inodes_free;
@@ -120,9 +120,9 @@ on_both! {
         assert!(inodes(site) <= used + 1, "nothing leaks");
     }
 
-    /// CREATE UNCHECKED of what is there gave EXIST, COMMIT behind the end INVAL, a WRITE of the wtmax that it advertised
-    /// INVAL; eof was not set by a READ that ends at the end; empty names and names with '/' were taken.
-    fn gonfs_10_small_print_is_kept(site: &Site) {
+    /// CREATE UNCHECKED of an existing file gave EXIST, COMMIT beyond the end INVAL, a WRITE of the advertised wtmax
+    /// INVAL; a READ up to the end did not set eof; empty names and names with '/' were accepted.
+    fn gonfs_10_details_of_the_protocol_are_kept(site: &Site) {
         let (mut c, root) = site.mounted();
         let f = c.create(&root, "f");
         assert_eq!(c.create_how(&root, "f", createhow3::UNCHECKED(mode(0o644))).unwrap(), f);
@@ -141,7 +141,7 @@ on_both! {
     }
 
     /// A record in more than one fragment hung the connection.
-    fn gonfs_11_records_in_fragments_are_put_together(site: &Site) {
+    fn gonfs_11_records_in_fragments_are_assembled(site: &Site) {
         let (mut c, root) = site.mounted();
         let f = c.create(&root, "f");
         let data: Vec<u8> = (0..200_000_u32).map(|i| i as u8).collect();
@@ -160,7 +160,7 @@ on_both! {
                     stream.extend_from_slice(&0_u32.to_be_bytes());
                 }
             }
-            // The empty fragment behind the last is a part of the next record, which follows.
+            // The empty fragment after the last one is part of the next record, which follows.
             c.stream.write_all(&stream).unwrap();
             let (_, res) = Client::decode::<WRITE3res>(&c.reply().unwrap());
             assert_eq!(res.unwrap().unwrap().count as usize, data.len());
@@ -169,7 +169,7 @@ on_both! {
     }
 
     /// Modes, owners, times and the guard were ignored, and ACCESS granted everything.
-    fn gonfs_12_attributes_mean_something(site: &Site) {
+    fn gonfs_12_attributes_have_an_effect(site: &Site) {
         let (mut c, root) = site.mounted();
         let f = c.create_how(&root, "f", createhow3::GUARDED(mode(0o600))).unwrap();
         let attr = c.getattr(&f).unwrap();
@@ -183,8 +183,8 @@ on_both! {
         assert_eq!(status_of(c.setattr(&f, mode(0o777), None)).err(), Some(NFS3ERR_PERM));
     }
 
-    /// Many clients write patterns of their own through buffers that are used again at once, stable and not, and read
-    /// back what they wrote.
+    /// Many clients write patterns of their own through buffers that are reused at once, stable and unstable, and read
+    /// them back.
     fn corner_36_request_bytes_are_owned(site: &Site) {
         corner_36(site);
     }
@@ -213,12 +213,12 @@ on_both! {
             forged[bit / 8] ^= 1 << (bit % 8);
             let forged = nfs_fh3 { data: Opaque::owned(forged) };
             let status = c.getattr(&forged).err();
-            // A handle of an export that is not there cannot be told from one that was there once.
+            // A handle of an unknown export cannot be distinguished from one of a removed export.
             let expected = if (32..64).contains(&bit) { NFS3ERR_STALE } else { NFS3ERR_BADHANDLE };
             assert_eq!(status, Some(expected), "{bit}");
         }
         assert!(site.counter("forged_handles") > 50);
-        // The number is used again, the generation is not.
+        // The inode number is reused, the generation is not.
         let ino = c.getattr(&f).unwrap().fileid;
         c.remove(&root, "f").unwrap();
         for i in 0..40 {
@@ -231,7 +231,7 @@ on_both! {
             }
         }
         assert_eq!(c.getattr(&f).err(), Some(NFS3ERR_STALE));
-        // Lengths beyond the message are garbage, beyond all reason the end of the connection.
+        // Lengths beyond the message are garbage arguments; lengths beyond all limits close the connection.
         let args: Vec<u8> = [pack(&root), 0xffff_fff0_u32.to_be_bytes().to_vec()].concat();
         let call = c.call_bytes(PROGRAM, VERSION, 3, &Void);
         c.send(&[call, args].concat());
@@ -241,7 +241,7 @@ on_both! {
         assert!(matches!(c.reply(), Err(Refused::Closed(_))));
     }
 
-    fn corner_39_what_comes_again_is_answered_and_not_done_again(site: &Site) {
+    fn corner_39_a_retransmitted_call_is_answered_and_not_executed_again(site: &Site) {
         let mut c = Client::connect_alone(site.address);
         let root = c.mnt("/").unwrap();
         let d = c.mkdir(&root, "d").unwrap();
@@ -266,11 +266,11 @@ on_both! {
             c.reconnect(site.address);
             c.send(&call);
             assert_eq!(c.reply().unwrap(), first, "procedure {procedure} over a new connection");
-            // From another port it is another program's: it must not believe that this was done for it.
+            // From another port the call is another program's, which must not take the change for its own.
             let mut other = site.client();
             other.send(&call);
             assert_ne!(other.reply().unwrap()[24..28], [0; 4]);
-            // Another call of the same words is another call.
+            // Another call with the same arguments is another call.
             c.xid += 1000;
             let call = [c.call_bytes(PROGRAM, VERSION, procedure, &Void), args].concat();
             c.send(&call);
@@ -279,7 +279,7 @@ on_both! {
         assert_eq!(site.counter("duplicates_answered"), 12);
     }
 
-    /// Opposite orders of locks: RENAME between two directories both ways, d/x to d, links and lists.
+    /// Opposite lock orders: RENAME between two directories both ways, d/x to d, links and listings.
     fn corner_40_directories_in_opposite_orders_do_not_wait_for_each_other(site: &Site) {
         let (mut c, root) = site.mounted();
         let dirs: Vec<_> = (0..4).map(|i| c.mkdir(&root, &format!("d{i}")).unwrap()).collect();
@@ -340,14 +340,14 @@ fn corner_36(site: &Site) {
     });
 }
 
-/// A file system whose syncs fail when they are told to, and count themselves.
+/// A file system that counts its syncs, and fails them on demand.
 struct Watched {
     inner: Arc<dyn FileSystem>,
     fail: AtomicBool,
     hold: AtomicBool,
-    /// Inodes whose sync was asked for.
+    /// Inodes of the requested syncs.
     synced: Mutex<Vec<Ino>>,
-    /// Syncs of many together.
+    /// Number of group syncs.
     batches: AtomicUsize,
 }
 
@@ -404,7 +404,7 @@ fn gonfs_06_the_write_verifier_tells_of_restarts_and_of_failed_syncs() {
     let f = c.create(&root, "f");
     let first = c.write(&f, 0, b"abc", UNSTABLE).unwrap().verf;
     assert_ne!(first.0, [0; 8]);
-    // A sync of another file fails: what this one has not committed may be gone, too.
+    // A sync of another file fails: uncommitted data of this one may be lost, too.
     let g = c.create(&root, "g");
     c.write(&g, 0, b"abc", UNSTABLE).unwrap();
     fs.fail.store(true, SeqCst);
@@ -425,7 +425,7 @@ fn gonfs_06_the_write_verifier_tells_of_restarts_and_of_failed_syncs() {
     assert!(third != first && third != second);
 }
 
-/// Whatever fails while it is made durable is not answered with success.
+/// A change whose sync fails is not answered with success.
 #[test]
 fn a_change_whose_sync_failed_is_an_error() {
     let (fs, site) = watched();
@@ -471,7 +471,7 @@ fn calls_of_many_clients_share_a_sync_and_none_is_answered_before_it() {
             move || site.mounted().0.mkdir(root, &format!("d{n}")).unwrap()
         };
         let makers: Vec<_> = (0..CLIENTS).map(|n| scope.spawn(make(n))).collect();
-        // All have done their work, and wait: the server answers others meanwhile.
+        // All changes are done and wait for the sync: the server answers others meanwhile.
         for n in 0..CLIENTS {
             while c.lookup(&root, &format!("d{n}")).is_err() {
                 std::thread::sleep(Duration::from_millis(1));
@@ -481,12 +481,12 @@ fn calls_of_many_clients_share_a_sync_and_none_is_answered_before_it() {
         assert!(makers.iter().all(|maker| !maker.is_finished()));
         fs.hold.store(false, SeqCst);
     });
-    // The one that came first, and those that gathered behind it; two if somebody was late.
+    // One sync for the first call, one for those that gathered meanwhile; one more if a call was late.
     let batches = fs.batches.load(SeqCst) - before;
     assert!(batches <= 3, "{batches} syncs for {CLIENTS} calls");
 }
 
-/// Who is told that a file is there, made by somebody's earlier call, may rely on it: that file is synced, too.
+/// If a call succeeds because an earlier call has made the file, the client relies on the file: it is synced, too.
 #[test]
 fn a_success_that_rests_on_an_earlier_call_waits_for_it() {
     let (fs, site) = watched();
@@ -505,10 +505,10 @@ fn a_success_that_rests_on_an_earlier_call_waits_for_it() {
     }
 }
 
-/// The same call comes while the first is in progress: it is neither carried out twice nor answered early, and
+/// The same call comes while the original is in progress: it is neither executed twice nor answered early, and
 /// occupies no worker.
 #[test]
-fn corner_39_a_call_in_progress_is_not_begun_again() {
+fn corner_39_a_call_in_progress_is_not_executed_again() {
     let (fs, site) = watched();
     let (mut c, root) = site.mounted();
     c.create(&root, "f");
@@ -538,8 +538,8 @@ fn corner_39_a_call_in_progress_is_not_begun_again() {
     );
 }
 
-/// An exclusive CREATE that comes again after a restart finds its own file; and one that a crash has cut between its two
-/// operations is finished by its client's next try.
+/// An exclusive CREATE that is retransmitted after a restart finds its own file; and if a crash came between its two
+/// operations, the client's next attempt completes it.
 #[test]
 fn corner_39_an_exclusive_create_survives_a_restart() {
     let fs = real();
@@ -549,7 +549,7 @@ fn corner_39_an_exclusive_create_survives_a_restart() {
     let f = c.create_how(&root, "f", verifier()).unwrap();
     drop(c);
     let _ = site.server.stop();
-    // What is left by a crash in the middle: made, and nothing else.
+    // The state after a crash in the middle: the file was made, without its verifier.
     let interrupted = NewNode {
         kind: steadfast_vfs::FileKind::Regular,
         perm: 0o4000,
@@ -578,7 +578,7 @@ fn corner_39_an_exclusive_create_survives_a_restart() {
         c.create_how(&root, "cut", other()).err(),
         Some(NFS3ERR_EXIST)
     );
-    // Once it is used it is an ordinary file.
+    // After its first use it is an ordinary file.
     let set = sattr3 {
         mtime: set_mtime::SET_TO_SERVER_TIME,
         ..mode(0o644)
@@ -590,7 +590,7 @@ fn corner_39_an_exclusive_create_survives_a_restart() {
     );
 }
 
-/// Out of space, its aborted operation left freed pointers in a cache, and a block was given away twice.
+/// When space ran out, an aborted operation left freed pointers in a cache, and a block was allocated twice.
 #[test]
 fn gonfs_08_a_full_volume_refuses_and_stays_whole() {
     let device = Arc::new(steadfast_block::MemDevice::new(2048));
@@ -635,8 +635,8 @@ fn gonfs_08_a_full_volume_refuses_and_stays_whole() {
     assert_eq!(report.outcome(), steadfast_fs::Outcome::Clean);
 }
 
-/// It sorted the wrong slice before taking locks. ObjectLocks are taken in one order: `volume`'s own test takes them in all; here
-/// LINK and RENAME do with the same objects in all roles.
+/// It sorted the wrong slice before taking locks. Here all locks are taken in one order: the test of `volume` requests them in
+/// every order; this test runs LINK and RENAME with the same objects in all roles.
 #[test]
 fn gonfs_09_objects_in_any_order_are_locked_in_one() {
     let site = Site::new(Kind::Real);
@@ -654,7 +654,7 @@ fn gonfs_09_objects_in_any_order_are_locked_in_one() {
                     c.rename((&dirs[a], &name), (&dirs[b], &name)).unwrap();
                     c.link(&f, &dirs[a], &name).unwrap();
                     c.rename((&dirs[b], &name), (&dirs[b], "tmp")).unwrap();
-                    // Another may have renamed its file over it, or removed it, meanwhile.
+                    // Another thread may have renamed its file over this one, or removed it, meanwhile.
                     let gone = c.remove(&dirs[b], "tmp");
                     assert!(matches!(gone, Ok(()) | Err(NFS3ERR_NOENT)), "{gone:?}");
                 }
@@ -663,9 +663,9 @@ fn gonfs_09_objects_in_any_order_are_locked_in_one() {
     });
 }
 
-/// A call that panics ends the server, and commits nothing. It was answered, and others met the volume that went down: their
-/// clients got EIO for what the next server does. Now no reply leaves after a panic: the connections end, and clients
-/// send again.
+/// A panic in a call ends the server, which commits nothing. The call was answered, and other calls ran on the failing volume:
+/// their clients got EIO for operations that the next server can do. Now no reply is sent after a panic: the connections are
+/// closed, and clients send again.
 #[test]
 fn a_panic_ends_the_server_and_says_why() {
     let (fs, site) = watched();
@@ -695,7 +695,7 @@ fn a_panic_ends_the_server_and_says_why() {
     );
     assert!(matches!(res, Err(Refused::Closed(_))), "{res:?}");
     site.server.wait();
-    // One that was under way when the other panicked: what it finds now is not told.
+    // A call that was in progress at the panic: its result is not sent.
     fs.hold.store(false, SeqCst);
     let held = held.join().unwrap();
     assert!(matches!(held, Err(Refused::Closed(_))), "{held:?}");

@@ -1,5 +1,5 @@
-//! Clients that are hostile, slow, dead or many harm nobody else: a socket-level fuzzer, slow readers and writers, thousands of idle
-//! connections, bounded memory, an orderly end.
+//! Hostile, slow, dead or many clients harm no other client: a socket-level fuzzer, slow readers and writers, thousands of idle
+//! connections, bounded memory, an orderly shutdown.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -139,7 +139,7 @@ fn garbage_on_many_connections_harms_nobody_else() {
             i += 1;
         }
     });
-    // Truncated records wait for the rest until their clients are gone; then nothing is held for them.
+    // Truncated records wait for the rest until their clients are gone; then the server holds nothing for them.
     until("all attackers are gone", || {
         site.counter("connections_now") == 1
     });
@@ -154,7 +154,7 @@ fn garbage_on_many_connections_harms_nobody_else() {
     assert_eq!(site.server.stop(), Ended::Stopped);
 }
 
-/// Memory of this process that is in use, in bytes.
+/// Resident memory of this process in bytes.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
@@ -181,7 +181,7 @@ fn corner_38_thousands_of_idle_and_half_open_connections_cost_little() {
     for i in 0..count {
         let mut stream = TcpStream::connect(site.address).unwrap();
         match i % 4 {
-            // A mark and no record; a part of a record; a mark that is cut.
+            // A mark without a record; a part of a record; a part of a mark.
             1 => stream.write_all(&[0x80, 0x0f, 0, 0]).unwrap(),
             2 => stream.write_all(&[0x80, 0, 1, 0, 1, 2, 3]).unwrap(),
             3 => stream.write_all(&[0x80]).unwrap(),
@@ -227,7 +227,7 @@ fn a_client_that_takes_no_replies_is_not_read_and_then_closed() {
     lazy.stream
         .set_write_timeout(Some(Duration::from_millis(100)))
         .unwrap();
-    // As much as the server reads; it stops long before all of it was asked for.
+    // The server stops reading long before all calls are sent.
     for _ in 0..2000 {
         let call = lazy.call_bytes(PROGRAM, 3, 6, &args);
         if lazy.stream.write_all(&record(&call)).is_err() {
@@ -247,7 +247,7 @@ fn a_client_that_takes_no_replies_is_not_read_and_then_closed() {
     until("the memory of unsent bytes is given back", || {
         site.counter("unsent_bytes_now") == 0
     });
-    // A slow one that does take them gets all, in order of their bytes.
+    // A slow client that takes its replies gets all of them, with their bytes in order.
     let mut slow = site.client();
     for _ in 0..20 {
         let call = slow.call_bytes(PROGRAM, 3, 6, &args);
@@ -274,16 +274,16 @@ fn a_record_that_never_ends_is_given_up() {
     }
     assert!(start.elapsed() < Duration::from_secs(10));
     assert_eq!(site.counter("connections_closed_slow"), 1);
-    // A client that says nothing at all may stay.
+    // A silent client may stay.
     let mut quiet = site.client();
     std::thread::sleep(Duration::from_millis(1200));
     quiet.null();
 }
 
-/// Connections that got no memory were not read until others gave some back: those that held all of it and were silent
-/// stopped everybody. Now whoever needs memory gets it, and the connection that holds most goes.
+/// Connections that got no memory were not read until others gave some back: silent connections that held all memory
+/// stopped all others. Now a connection that needs memory gets it, and the one that holds most is closed.
 #[test]
-fn memory_for_arriving_records_is_bounded_and_the_largest_holder_goes() {
+fn memory_for_arriving_records_is_bounded_and_the_largest_holder_is_closed() {
     let mut options = options();
     options.memory_bytes = 4 << 20;
     let site = Site::opt(file_system(Kind::Model), vec![export()], &options);
@@ -323,7 +323,7 @@ fn memory_for_arriving_records_is_bounded_and_the_largest_holder_goes() {
 }
 
 #[test]
-fn when_there_are_too_many_connections_the_one_idle_longest_goes() {
+fn with_too_many_connections_the_longest_idle_one_is_closed() {
     let mut options = options();
     options.connections_max = 8;
     let site = Site::opt(file_system(Kind::Model), vec![export()], &options);
@@ -340,12 +340,12 @@ fn when_there_are_too_many_connections_the_one_idle_longest_goes() {
 }
 
 #[test]
-fn calls_of_one_connection_run_side_by_side_and_all_are_answered() {
+fn calls_of_one_connection_run_concurrently_and_all_are_answered() {
     let site = Site::new(Kind::Real);
     let (mut c, root) = site.mounted();
     let files: Vec<_> = (0..8).map(|i| c.create(&root, &format!("f{i}"))).collect();
     let mut sent = std::collections::HashSet::new();
-    // More than are taken at a time, in one burst.
+    // One burst of more calls than are taken at a time.
     let mut bytes = Vec::new();
     for i in 0..200_usize {
         let data = vec![i as u8; 50 + i * 13];
@@ -460,7 +460,7 @@ fn counters_are_offered_over_a_socket_and_to_prometheus() {
         let mut stream = TcpStream::connect(admin.metrics().unwrap()).unwrap();
         let _ = stream.write_all(request.as_bytes());
         let mut text = String::new();
-        // Who sends too much is hung up on.
+        // A client that sends too much is disconnected.
         let _ = stream.read_to_string(&mut text);
         text
     };
@@ -475,16 +475,16 @@ fn counters_are_offered_over_a_socket_and_to_prometheus() {
     assert_eq!(http(&"x".repeat(10_000)), "");
     drop(admin);
     assert!(!path.exists());
-    // What a killed server has left is replaced.
+    // The socket of a killed server is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     drop(Admin::start(site.server.counters(), Some(&path), None).unwrap());
 }
 
-/// A request of HTTP that came byte by byte had two seconds for each byte, and the end of the server waited for it:
-/// SIGTERM took hours. A request has one deadline, and the end waits for no reader of counters.
+/// An HTTP request that came byte by byte had two seconds for each byte, and the shutdown of the server waited for it:
+/// SIGTERM took hours. Now a request has one deadline, and the shutdown waits for no reader of counters.
 #[test]
-fn a_reader_of_counters_that_drips_has_one_deadline_and_holds_no_end() {
-    // As long as a request may be: what reaches it was never cut off.
+fn a_slow_reader_of_counters_has_one_deadline_and_does_not_delay_the_shutdown() {
+    // The largest allowed request: a client that reaches this was not disconnected.
     const BYTES_MAX: usize = 8 << 10;
     let site = Site::new(Kind::Model);
     let any = "127.0.0.1:0".parse().unwrap();
@@ -506,7 +506,7 @@ fn a_reader_of_counters_that_drips_has_one_deadline_and_holds_no_end() {
     assert!(!dripped.is_finished() || dripped.join().unwrap() < BYTES_MAX);
 }
 
-/// An rpcbind that takes everything, and notes it.
+/// An rpcbind that accepts everything and records it.
 #[test]
 fn programs_are_registered_and_taken_back() {
     let dir = tempfile::tempdir().unwrap();

@@ -59,7 +59,7 @@ impl Papers {
         Tls::from_files(&self.file("server.crt"), &self.file("server.key"), ca).unwrap()
     }
 
-    /// What a client believes, what it calls its protocol, and who certifies it.
+    /// Settings of a client: trusted roots, application protocols, and the authority that certifies it.
     fn client(&self, protocols: &[&str], certifier: Option<&Papers>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.der().clone()).unwrap();
@@ -107,7 +107,7 @@ fn asks_for_tls(client: &mut Client, program: u32, procedure: u32, credential: &
     call
 }
 
-/// What stands for the begin of TLS in a reply: accepted, AUTH_NONE, eight bytes, success.
+/// Whether a reply offers TLS: accepted, AUTH_NONE with `STARTTLS`, success.
 fn offers(reply: &[u8]) -> bool {
     let head = [1_u32, 0, 0, 8].map(u32::to_be_bytes).concat();
     let rest = [&head[..], b"STARTTLS", &[0; 4]].concat();
@@ -123,7 +123,7 @@ struct Secure {
 type Denied = Option<u32>;
 
 impl Secure {
-    /// Asks for TLS and waits for the end of the handshake as this side sees it.
+    /// Requests TLS and completes the handshake on this side.
     fn new(site: &Site, config: ClientConfig) -> std::io::Result<Secure> {
         let mut plain = site.client();
         let call = asks_for_tls(&mut plain, PROGRAM, 0, &[]);
@@ -177,7 +177,7 @@ impl Secure {
         }
     }
 
-    /// Whether GETATTR of a handle is denied, and for what.
+    /// The reason why GETATTR of a handle is denied.
     fn denied(&mut self, root: &nfs_fh3) -> Denied {
         let result = self.call::<GETATTR3res>(PROGRAM, 1, root);
         denial(result)
@@ -202,7 +202,7 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// The server hangs up, whatever it says before; how long that took.
+/// Waits until the server closes the connection, and ignores its bytes. Returns the time that took.
 fn hung_up(mut stream: &TcpStream) -> Duration {
     let start = Instant::now();
     let timeout = Some(Duration::from_secs(20));
@@ -286,7 +286,7 @@ fn what_is_written_over_tls_with_eight_calls_outstanding_is_read_back() {
     assert_eq!(site.counter("tls_connections_accepted"), 1);
     assert_eq!(site.counter("tls_connections_now"), 1);
     assert_eq!(site.counter("arriving_bytes_now"), 0, "all is given back");
-    // The server's end is told inside.
+    // The server sends its close_notify inside TLS.
     let site_fs = Arc::clone(&site.fs);
     assert_eq!(site.server.stop(), Ended::Stopped);
     let mut rest = Vec::new();
@@ -304,7 +304,7 @@ fn an_export_that_wants_tls_refuses_calls_in_plain_and_says_what_to_do() {
         options.tell = Some(|line| TOLD.lock().unwrap().push(line.to_owned()));
     };
     let site = site(Some(papers.tls(false)), Security::Tls, tell);
-    // Linux asks the MOUNT program in plain, whatever the mount's options: the handle alone opens nothing.
+    // Linux calls the MOUNT program without TLS, whatever the mount options: a handle alone grants nothing.
     let (mut plain, root) = site.mounted();
     plain.null();
     let mut secure = Secure::new(&site, papers.client(&[], None)).unwrap();
@@ -332,7 +332,7 @@ fn an_export_that_wants_tls_refuses_calls_in_plain_and_says_what_to_do() {
 }
 
 #[test]
-fn an_export_that_wants_a_clients_certificate_gets_one_that_it_believes() {
+fn an_export_that_requires_client_certificates_accepts_only_trusted_ones() {
     let papers = Papers::new();
     let site = site(Some(papers.tls(true)), Security::Mtls, |_| {});
     let (_, root) = site.mounted();
@@ -342,7 +342,7 @@ fn an_export_that_wants_a_clients_certificate_gets_one_that_it_believes() {
     let with = papers.client(&["sunrpc"], Some(&papers));
     let mut with = Secure::new(&site, with).unwrap();
     assert_eq!(with.denied(&root), None);
-    // Whom nobody certifies that the server knows is hung up on, with or without an alert first.
+    // A client without a trusted certificate is disconnected, with or without an alert before.
     let stranger = papers.client(&["sunrpc"], Some(&Papers::new()));
     if let Ok(mut stranger) = Secure::new(&site, stranger) {
         let call = stranger.plain.call_bytes(PROGRAM, 3, 0, &Void);
@@ -383,7 +383,7 @@ fn tls_is_asked_for_once_by_null_with_nothing_else() {
         plain.send(&call);
         let (_, result) = Client::decode::<Void>(&plain.reply().unwrap());
         assert_eq!(denial(result), bad);
-        // It goes on in plain.
+        // The connection continues without TLS.
         plain.null();
     }
     let mut call = asks_for_tls(&mut plain, PROGRAM, 0, &[]);
@@ -416,7 +416,7 @@ fn a_server_without_a_certificate_does_not_offer_tls() {
 }
 
 #[test]
-fn what_is_no_handshake_and_what_never_ends_is_hung_up_on() {
+fn clients_with_no_handshake_or_an_endless_one_are_disconnected() {
     let papers = Papers::new();
     let shorten = |options: &mut steadfast_nfs::Options| {
         options.handshake_time = Duration::from_secs(1);
@@ -435,7 +435,7 @@ fn what_is_no_handshake_and_what_never_ends_is_hung_up_on() {
     garbage.stream.write_all(&[0xa5; 3000]).unwrap();
     assert!(hung_up(&garbage.stream) < Duration::from_secs(1));
     assert_eq!(site.counter("tls_handshakes_failed"), 1);
-    // RPC in plain.
+    // RPC without TLS.
     let mut plain = begun();
     let call = plain.call_bytes(PROGRAM, 3, 0, &Void);
     plain.send(&call);
@@ -443,7 +443,7 @@ fn what_is_no_handshake_and_what_never_ends_is_hung_up_on() {
     let _ = plain.stream.read_to_end(&mut answer);
     assert!(answer.first() != Some(&0x80), "no reply in plain");
     assert_eq!(site.counter("tls_handshakes_failed"), 2);
-    // Nothing; a part of a record; a record of a message that goes on, byte by byte.
+    // Nothing; a part of a record; a record of an unfinished message, byte by byte.
     let nothing = begun();
     let mut part = begun();
     part.stream.write_all(&[22, 3, 1, 2]).unwrap();
@@ -471,8 +471,8 @@ fn what_is_no_handshake_and_what_never_ends_is_hung_up_on() {
 }
 
 #[test]
-fn what_is_sent_in_plain_behind_the_wish_for_tls_is_never_answered() {
-    // It could be somebody else's, put before what the client says inside.
+fn plaintext_after_the_request_for_tls_is_never_answered() {
+    // An attacker could have injected it before the client's encrypted data.
     let papers = Papers::new();
     let site = site(Some(papers.tls(false)), Security::None, |_| {});
     for cut in [0, 10] {
@@ -509,7 +509,7 @@ fn a_client_over_tls_that_takes_nothing_is_not_read_and_harms_nobody() {
         offset: 0,
         count: 1 << 20,
     };
-    // More replies than there is memory for, and than the kernel takes.
+    // More replies than fit the memory and the kernel's buffers.
     for _ in 0..64 {
         let call = deaf.plain.call_bytes(PROGRAM, 3, 6, &args);
         deaf.send(&call);
@@ -518,7 +518,7 @@ fn a_client_over_tls_that_takes_nothing_is_not_read_and_harms_nobody() {
     std::thread::sleep(Duration::from_millis(200));
     assert!(site.counter("unsent_bytes_now") <= 16 << 20);
     assert_eq!(honest.read(&file, 0, 10).unwrap().0, data[..10]);
-    // All come when they are taken: nothing was lost or mixed up.
+    // When the client reads, all replies arrive: none was lost or mixed up.
     for _ in 0..64 {
         let (_, result) = Client::decode::<READ3res<'_>>(&deaf.reply().unwrap());
         assert!(status_of(result.unwrap()).unwrap().data.as_ref() == &data[..]);
@@ -580,7 +580,7 @@ fn files_that_make_no_tls_and_exports_that_want_too_much_are_refused_with_a_reas
     }
 }
 
-/// A certificate that was renewed is shown to who comes then; half of a renewal changes nothing.
+/// New clients get a renewed certificate; an incomplete renewal changes nothing.
 #[test]
 fn certificates_are_read_again_when_their_files_change() {
     let papers = Papers::new();
@@ -597,7 +597,7 @@ fn certificates_are_read_again_when_their_files_change() {
         std::fs::rename(fresh, papers.file(&format!("server.{kind}"))).unwrap();
     };
     renew("other", "crt");
-    // It was tried once, and then not before the files changed again: a file that could not be read for a moment was
+    // It was tried once, and then only when the files changed again: a file that was unreadable for a moment was
     // never read.
     for _ in 0..2 {
         let half = tls.refresh();

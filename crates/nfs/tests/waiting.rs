@@ -1,5 +1,5 @@
-//! Calls that wait for the device hold up no others: NULL, and what is in memory, is answered meanwhile. Calls that wait for a commit
-//! hold no worker, and share it.
+//! Calls that wait for the device do not delay others: NULL, and calls answered from memory, are served meanwhile. Calls that
+//! wait for a commit occupy no worker, and share the commit.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -11,12 +11,12 @@ use steadfast_block::{BlockDevice, BlockNo, Geometry, MemDevice};
 use steadfast_fs::{Contract, Fs, MountOptions};
 use steadfast_nfs::{ExportedVolume, Options};
 
-/// What a device lets pass, and what came and went.
+/// Gates of a device: which requests it lets pass, and counts of them.
 #[derive(Default)]
 struct Gates {
     reads_wait: bool,
     flushes_wait: bool,
-    /// Reads that wait now.
+    /// Number of waiting reads.
     waiting: usize,
     flushes: usize,
 }
@@ -105,8 +105,8 @@ fn mount(device: Arc<Gated>) -> Arc<Fs> {
     Fs::mount(device, &wanted).unwrap().0
 }
 
-/// As many workers ran as there are processors, and calls that were thought not to wait did it inside: two cold LOOKUPs
-/// stopped the server. With all of them outside, the calls that wait were as many as there are workers.
+/// As many workers ran as there are processors, and calls that were not expected to wait blocked them: two cold LOOKUPs
+/// stopped the server. Without that limit, the waiting calls occupied all workers.
 #[test]
 fn null_and_calls_in_memory_are_answered_while_all_others_wait_for_the_device() {
     const COLD: usize = 40;
@@ -132,7 +132,7 @@ fn null_and_calls_in_memory_are_answered_while_all_others_wait_for_the_device() 
         .map(|i| c.lookup(&root, &name(i)).unwrap())
         .collect();
     let warm = c.lookup(&root, "warm").unwrap();
-    // Opened again also if the test fails: the end of the server waits for its calls.
+    // Opened again even if the test fails: the shutdown of the server waits for its calls.
     let _open = Opens(&device);
     device.set(|gates| gates.reads_wait = true);
     let waiting: Vec<_> = dirs
@@ -149,7 +149,7 @@ fn null_and_calls_in_memory_are_answered_while_all_others_wait_for_the_device() 
             (i, other)
         })
         .collect();
-    // All places for calls that wait are taken: 6 of 8 workers, the others are parked.
+    // All slots of waiting calls are taken: 6 of 8 workers. The other calls are parked.
     until("all places are taken", || {
         device.gates.lock().unwrap().waiting >= 6
     });
@@ -171,9 +171,9 @@ fn null_and_calls_in_memory_are_answered_while_all_others_wait_for_the_device() 
     }
 }
 
-/// Under `sync` every call waited for its commit itself, inside: 16 clients committed 5 times what one did, where they did 20 times as
-/// much under `ordered`, and NULL waited for the device. Now its calls wait for commits as those of `ordered` do: more of
-/// them than there are workers share one, and the workers answer others.
+/// With `sync`, every call blocked a worker during its commit: 16 clients committed 5 times as much as one, against 20 times
+/// with `ordered`, and NULL waited for the device. Now these calls wait for commits like those of `ordered`: more of
+/// them than there are workers share one commit, and the workers answer others.
 #[test]
 fn calls_that_wait_for_a_commit_hold_no_worker_and_share_it_under_every_contract() {
     const CLIENTS: usize = 40;
@@ -217,7 +217,7 @@ fn calls_that_wait_for_a_commit_hold_no_worker_and_share_it_under_every_contract
                 (i, other)
             })
             .collect();
-        // All have done their work, which others see, and none is answered.
+        // All changes are done and visible to others, and none is answered.
         for i in (0..CLIENTS).step_by(2) {
             until("the directory is there", || {
                 c.null();
@@ -253,7 +253,7 @@ fn calls_that_wait_for_a_commit_hold_no_worker_and_share_it_under_every_contract
     }
 }
 
-/// Under `sync` an unstable write is durable before it is answered, and what is answered says so.
+/// With `sync`, an unstable write is durable before its reply, and the reply says so.
 #[test]
 fn an_unstable_write_under_sync_is_durable_when_it_is_answered() {
     let inner = Arc::new(MemDevice::new(8192));

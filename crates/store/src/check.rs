@@ -1,4 +1,4 @@
-//! Checking a volume without mounting it, and finding garbage that nothing names.
+//! Checks of an unmounted volume, and sweeps for garbage that nothing names.
 
 use crate::device::{Core, Sources, load_root, read_history};
 use crate::io::StoreError;
@@ -11,47 +11,47 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-/// Objects that are read at a time.
+/// Objects that are read concurrently.
 const AT_ONCE: usize = 8;
 
-/// Something that is wrong.
+/// A defect that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The object.
+    /// Name of the object.
     pub object: String,
-    /// What needs it: `the volume`, or a snapshot or a clone by its name.
+    /// The user of the object: `the volume`, or a snapshot or a clone with its name.
     pub needed_by: String,
-    /// What is wrong with it.
+    /// Description of the defect.
     pub what: String,
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// What is wrong.
+    /// Defects.
     pub findings: Vec<Finding>,
-    /// Objects that were read, and their bytes.
+    /// Number of objects that were read.
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub bytes: u64,
 }
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Objects below the prefix.
+    /// Number of objects below the prefix.
     pub listed: u64,
-    /// Objects that nothing names and no writer can still name, and their bytes.
+    /// Number of objects that nothing names and no writer can still name.
     pub garbage: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub garbage_bytes: u64,
-    /// How many of them were deleted.
+    /// Number of deleted objects.
     pub deleted: u64,
-    /// Files or objects below the prefix whose names are none of a volume's.
+    /// Files or objects below the prefix whose names no volume uses.
     pub foreign: u64,
 }
 
-/// Objects to read: what must be in them, and what needs them.
+/// Objects to read, each with its expected stamp and its user.
 type Needed = BTreeMap<(u16, ObjectName), (Option<Stamp>, String)>;
 
 fn need(needed: &mut Needed, core: &Core, by: &str) {
@@ -71,7 +71,7 @@ fn need(needed: &mut Needed, core: &Core, by: &str) {
 }
 
 impl Found {
-    /// The volume and its snapshots, as they are now.
+    /// Loads the volume and its snapshots.
     fn everything(&self) -> Result<(Head, Needed, Vec<Core>), OpenError> {
         let keep = Duration::ZERO;
         let (HeadObject { head, .. }, core) =
@@ -109,11 +109,11 @@ impl Found {
         Ok((head, needed, cores))
     }
 
-    /// Reads every object that the volume or one of its snapshots needs, and compares its hash; then every part of the map.
-    /// `progress` is told how many objects are done, and of how many.
+    /// Reads every object that the volume or one of its snapshots needs, and compares its hash; then checks every part of the
+    /// map. `progress` gets the number of objects done, and the total.
     ///
     /// # Errors
-    /// If the volume cannot be read so far that it is known what it needs.
+    /// The objects that the volume needs cannot be determined.
     pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Checked, OpenError> {
         let (_, needed, mut cores) = self.everything()?;
         let total = needed.len() as u64;
@@ -149,7 +149,7 @@ impl Found {
         Ok(checked)
     }
 
-    /// Every extent lies in an object that the table has, and the table counts right.
+    /// Checks that every extent is in an object of the table, and that the table's counts are right.
     fn check_map(
         &self,
         core: &mut Core,
@@ -193,8 +193,8 @@ impl Found {
         Ok(())
     }
 
-    /// Lists all objects below the prefix and finds those that nothing names, though no writer can still name them: those of
-    /// terms that are closed. With `delete`, deletes them. Seals stay: the first of each term is needed for ever.
+    /// Lists all objects below the prefix and finds the garbage: objects of closed terms that nothing names, so no writer can
+    /// still name them. With `delete`, deletes them. Seals stay: the first seal of each term is needed for ever.
     ///
     /// # Errors
     /// The store's.
@@ -223,7 +223,7 @@ impl Found {
             let term = match name {
                 ObjectName::Log(at) => at.term,
                 ObjectName::Data { term, .. } | ObjectName::Map { term, .. } => term,
-                // Lists of snapshots of the present term may be on their way into `head`.
+                // `head` may soon name a list of snapshots of the present term.
                 ObjectName::Roots { term, .. } => term,
                 _ => continue,
             };
@@ -243,7 +243,7 @@ impl Found {
         Ok(swept)
     }
 
-    /// All objects below the prefix: their names without it, and their bytes.
+    /// All objects below the prefix: names relative to it, and sizes in bytes.
     ///
     /// # Errors
     /// The store's.
@@ -271,7 +271,7 @@ impl Found {
         };
         let io = self.sources.own();
         let got = runtime()?.block_on(io.get(name, None))?;
-        // What cannot be read stays: it may be a seal.
+        // An object that cannot be read stays: it may be a seal.
         Ok(got.is_some_and(|got| {
             !matches!(
                 decode_slot(&io.coding, at, &got.bytes),
@@ -281,7 +281,7 @@ impl Found {
     }
 }
 
-/// Reads an object: its length, or what is wrong with it.
+/// Reads an object. Returns its length, or its defect.
 async fn look(
     sources: &Sources,
     source: u16,

@@ -1,8 +1,8 @@
-//! The writer's state machine, over a store.
+//! Runs the writer's state machine over a store.
 //!
-//! Each request of the [`Writer`] becomes a task; its outcome goes back to the machine under one lock, and what the machine
-//! wants next becomes tasks again. The bytes of objects on their way stay here until they have landed, and reads are served
-//! from them. Nothing here decides what is durable: the machine does.
+//! Each request of the [`Writer`] becomes a task. Its outcome goes back to the machine under one lock, and the machine's next
+//! requests become tasks again. The driver keeps the bytes of objects in flight until they have landed, and serves reads from
+//! them. The machine alone decides which slots are durable.
 
 use crate::cached::LagClock;
 use crate::io::{Got, Io, Put, StoreError, pause};
@@ -22,24 +22,24 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// ETags that are remembered: of the versions of `head` seen last.
+/// ETags that are remembered: those of the newest versions of `head` seen.
 const TAGS: usize = 8;
-/// How often those who wait for the lease look at the clock.
+/// Interval at which a thread that waits for the lease checks the clock.
 const LEASE_LOOK: Duration = Duration::from_millis(20);
 
-/// Why a volume cannot be written any more. Sticky.
+/// Reasons why a volume cannot be written any more. Sticky.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Failed {
-    /// The protocol's verdict.
+    /// The protocol stopped the writer.
     #[error("{0}")]
     Stopped(Stop),
-    /// The store's.
+    /// A failure of the store.
     #[error("{0}")]
     Store(#[from] StoreError),
     /// The device was closed meanwhile.
     #[error("the volume is closed")]
     Closed,
-    /// A slot has another number than was expected, or a checkpoint was refused: a defect of this program.
+    /// An internal check failed, such as an unexpected slot number: a defect of this program.
     #[error("the writer's state is inconsistent: {0}")]
     Inconsistent(&'static str),
 }
@@ -49,42 +49,43 @@ struct State {
     /// Bytes of objects that have not landed.
     pending: HashMap<ObjectName, Bytes>,
     pending_bytes: u64,
-    /// The open heads' ETags.
+    /// ETags by version of `head`.
     tags: VecDeque<(Version, UpdateVersion)>,
-    /// Slots that recovery has read.
+    /// Bytes of slots that recovery has read.
     found: HashMap<SlotName, Bytes>,
     events: VecDeque<Event>,
     acknowledged: Slot,
     uploads: HashSet<ObjectName>,
     /// Unanswered attempts of a PUT.
     attempts: HashMap<ObjectName, u32>,
-    /// The owner and the lease in the head that was read last.
+    /// The owner in the head that was read last.
     owner_before: String,
-    /// The size of the disk as `head` has it, or is to have it from the next swap on.
+    /// Size of the disk in `head`, or from the next swap on. 0: `head` has none.
     blocks: u64,
+    /// The lease in the head that was read last.
     lease_before: u32,
-    /// The last writer, as the head shows it that this one's claim replaces.
+    /// The last writer, from the head that this writer's claim replaces.
     predecessor: Predecessor,
-    /// When the old term was known to be sealed.
+    /// Time when the old term was known to be sealed.
     sealed_at: LocalTime,
-    /// Of a writer that answers clients.
+    /// The lease of a writer that answers clients.
     held: Option<Held>,
     failed: Option<Failed>,
-    /// Nothing is sent any more.
+    /// Send nothing any more.
     closed: bool,
 }
 
-/// Who may still answer clients out of the term that is taken over.
+/// The writer that may still answer clients in the old term.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Predecessor {
     pub(crate) owner: String,
     pub(crate) lease_ms: u32,
-    /// The owner is the one whose term is open; another machine may have claimed the volume, and died before it opened a term.
+    /// The owner opened the open term. False: another machine claimed the volume, and died before it opened its term.
     pub(crate) opened: bool,
 }
 
 impl Predecessor {
-    /// It is a process of this machine that has ended: it answers nobody.
+    /// Whether it is a process of this machine that has ended, and so answers no client.
     pub(crate) fn has_ended(&self) -> bool {
         let owner: Owner = self.owner.parse().unwrap_or_default();
         self.opened && owner.state() == OwnerState::Ended
@@ -97,14 +98,14 @@ pub(crate) struct Driver {
     owner: String,
     nonce: Nonce,
     clock: LagClock,
-    /// The number of the next object, held while one is being made: names and numbers come in the same order.
+    /// The number of the next object. Locked while an object is made, so that names and numbers have the same order.
     numbers: Mutex<u64>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Driver {
-    /// Begins to claim the volume.
+    /// Starts to claim the volume.
     pub(crate) fn start(
         io: Arc<Io>,
         settings: Settings,
@@ -199,7 +200,7 @@ impl Driver {
         }
     }
 
-    /// Sends a request, and tells the machine of its outcome.
+    /// Sends a request, and reports its outcome to the machine.
     async fn carry_out(self: Arc<Self>, request: Request, attempt: u32) {
         if attempt > 0 && is_put(&request) {
             tokio::time::sleep(pause(attempt)).await;
@@ -255,7 +256,7 @@ impl Driver {
                     };
                 }
                 state.owner_before = object.owner;
-                // Only the owner makes it larger; who else swaps `head` keeps what is there.
+                // Only the owner makes it larger; other machines that swap `head` keep it.
                 state.blocks = state.blocks.max(object.blocks);
                 state.lease_before = object.lease_ms;
                 Answer::Head(object.head)
@@ -285,7 +286,7 @@ impl Driver {
             }
             Request::ReadObject(name) => {
                 let got = io.get(*name, None).await?;
-                // An object that fails its checks has no contents that this writer could have put there.
+                // An object that fails its checks has contents that this writer cannot have written.
                 let stamp =
                     |got: Got| open(&io.coding, *name, &got.bytes).map_or(Stamp(0), |(_, s)| s);
                 Answer::Object(got.map(stamp))
@@ -303,12 +304,12 @@ impl Driver {
 
     fn encode_head(&self, to: &Head) -> Bytes {
         let state = self.lock();
-        // Whoever else changes `head` keeps the owner's name as it keeps the claim.
+        // A machine that changes `head` without a claim keeps the owner's name, too.
         let owner = match to.claim.term == state.writer.term() {
             true => self.owner.clone(),
             false => state.owner_before.clone(),
         };
-        // The lease is that of the term that is open: a claim alone ends nobody's.
+        // The lease belongs to the open term: a claim alone does not end it.
         let lease_ms = match to.open_term() == Some(state.writer.term()) {
             true => state.held.as_ref().map_or(0, Held::duration_ms),
             false => state.lease_before,
@@ -326,7 +327,7 @@ impl Driver {
 
     async fn swap_head(&self, from: Version, to: &Head) -> Answer {
         let tag = self.lock().tag(from);
-        // Without an ETag the version is read again, which shows it.
+        // Without an ETag, the machine reads `head` again, which shows the ETag.
         let Some(tag) = tag else {
             return Answer::Refused;
         };
@@ -346,7 +347,7 @@ impl Driver {
     }
 
     async fn read_slot(&self, at: SlotName) -> Result<SlotSeen, Failed> {
-        // A body may have been cut on its way: what fails its checks is read once more.
+        // A body may have been cut in transfer: a slot that fails its checks is read once more.
         for last in [false, true] {
             let Some(got) = self.io.get(ObjectName::Log(at), None).await? else {
                 return Ok(SlotSeen::Absent);
@@ -407,18 +408,18 @@ impl Driver {
         self.lock().writer.head().cloned()
     }
 
-    /// The size of the disk as `head` has it; 0 if it has never grown.
+    /// Size of the disk in `head`; 0 if the disk has never grown.
     pub(crate) fn blocks(&self) -> u64 {
         self.lock().blocks
     }
 
-    /// The next swap of `head` says this size. No swap may be on its way.
+    /// Sets the size for the next swap of `head`. No swap may be in flight.
     pub(crate) fn set_blocks(&self, blocks: u64) {
         let mut state = self.lock();
         state.blocks = state.blocks.max(blocks);
     }
 
-    /// Why nothing can be written any more.
+    /// The failure that ended writing, if there is one.
     pub(crate) fn failed(&self) -> Option<Failed> {
         self.lock().failed.clone()
     }
@@ -430,7 +431,7 @@ impl Driver {
         }
     }
 
-    /// Sends an object that `make` encodes under the name that it gets.
+    /// Sends an object; `make` encodes it for its name.
     pub(crate) fn put(
         self: &Arc<Self>,
         kind: Kind,
@@ -458,7 +459,7 @@ impl Driver {
         Ok(Reference { name, stamp })
     }
 
-    /// Commits a slot, whose number the caller knows. `Ok(false)`: a checkpoint comes first.
+    /// Commits a slot; the caller knows its number. `Ok(Err(_))`: the writer refused it, and nothing was sent.
     pub(crate) fn append(
         self: &Arc<Self>,
         slot: Slot,
@@ -470,7 +471,7 @@ impl Driver {
         Driver::check(&state)?;
         let term = state.writer.term();
         let name = ObjectName::Log(SlotName { term, slot });
-        // The request takes its bytes from there.
+        // The request takes its bytes from `pending`.
         state.pending_bytes += bytes.len() as u64;
         state.pending.insert(name, bytes);
         match state.writer.append(stamp, names) {
@@ -506,7 +507,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits until at most so many bytes are on their way.
+    /// Waits until at most this many bytes are in flight.
     pub(crate) fn wait_pending(&self, most: u64) -> Result<(), Failed> {
         let mut state = self.lock();
         while state.pending_bytes > most {
@@ -526,12 +527,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether an object is still on its way.
+    /// Whether an object is still in flight.
     pub(crate) fn is_uploading(&self, name: ObjectName) -> bool {
         self.lock().uploads.contains(&name)
     }
 
-    /// Publishes a checkpoint. Its outcome is an event.
+    /// Starts to publish a checkpoint. An event has the outcome.
     pub(crate) fn publish(
         self: &Arc<Self>,
         base: Base,
@@ -553,15 +554,15 @@ impl Driver {
         LocalTime(self.clock.now_ms())
     }
 
-    /// What those who answer clients look at, if this writer has a lease.
+    /// The lease for threads that answer clients, if this writer has one.
     pub(crate) fn serving_lease(self: &Arc<Self>, unheeded: bool) -> Option<ServingLease> {
         let state = self.lock();
         let held = state.held.as_ref()?;
         Some(ServingLease::of(self, held, self.clock.clone(), unheeded))
     }
 
-    /// Waits until the writer before answers nobody any more, after [`Event::Sealed`]. `over`: whether it is known to have
-    /// ended.
+    /// After [`Event::Sealed`]: waits until the last writer can answer no client any more. `over`: whether that writer is known
+    /// to have ended.
     pub(crate) fn wait_out_lease(
         &self,
         over: impl FnOnce(&Predecessor) -> bool,
@@ -587,7 +588,7 @@ impl Driver {
         }
     }
 
-    /// Waits until `look` has an answer: the lease is renewed, or is over.
+    /// Waits until `look` returns an answer: the lease was renewed, or has ended.
     pub(crate) fn wait_for_lease(&self, look: &dyn Fn() -> Option<bool>) -> bool {
         let mut state = self.lock();
         loop {
@@ -602,7 +603,7 @@ impl Driver {
         }
     }
 
-    /// Waits for a failure, but not longer.
+    /// Waits for a failure, at most for this time.
     pub(crate) fn wait_for_failure(&self, most: Duration) -> Option<Failed> {
         let begun = Instant::now();
         let mut state = self.lock();
@@ -616,7 +617,7 @@ impl Driver {
         }
     }
 
-    /// Nothing is answered any more: the volume is about to be handed over.
+    /// Ends the lease before a hand-over of the volume.
     pub(crate) fn end_lease(&self) {
         if let Some(held) = &self.lock().held {
             held.end();
@@ -624,7 +625,7 @@ impl Driver {
         self.changed.notify_all();
     }
 
-    /// The thread that renews the lease while no slots do: reads `head` when half of it has gone by without a proof.
+    /// The thread that renews the lease while no slots do: reads `head` when half of the lease has passed without a proof.
     pub(crate) fn keep_lease(self: &Arc<Self>) {
         let Ok(runtime) = runtime() else { return };
         let mut failures = 0;
@@ -654,7 +655,7 @@ impl Driver {
         }
     }
 
-    /// Reads `head`. Returns whether it shows this writer's claim.
+    /// Reads `head` to renew the lease. Returns whether it shows this writer's claim.
     async fn prove(self: &Arc<Self>, patience: Duration) -> bool {
         let sent = self.now();
         let Ok(Some(got)) = self.io.get_within(ObjectName::Head, patience).await else {
@@ -683,7 +684,7 @@ impl Driver {
         }
     }
 
-    /// Sends nothing any more, and ends all waiting. What is on its way may still take effect.
+    /// Sends nothing any more, and ends all waiting. Requests in flight may still take effect.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -700,7 +701,7 @@ fn is_put(request: &Request) -> bool {
     )
 }
 
-/// The object that a request is about.
+/// The object of a request.
 fn target(request: &Request) -> ObjectName {
     match request {
         Request::ReadSlot(at) | Request::PutSlot { at, .. } => ObjectName::Log(*at),
@@ -714,7 +715,7 @@ impl State {
         if let Some(held) = &self.held {
             held.end();
         }
-        // The first reason is the one that is reported.
+        // The first failure is the one reported.
         self.failed.get_or_insert(failed);
     }
 

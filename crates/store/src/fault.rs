@@ -1,4 +1,4 @@
-//! Rules of the disk that can be left out on purpose. In a release there are none.
+//! Planted faults: rules of the disk that tests leave out. A release has none.
 
 /// A rule that a disk leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,25 +9,25 @@
 pub enum DeviceFault {
     /// A flush returns before its slot is acknowledged.
     FlushUnacknowledged,
-    /// What snapshots need is retired.
+    /// Objects that snapshots need are retired.
     PinsIgnored,
     /// A rollback keeps blocks in memory.
     RollbackPartial,
     /// A checkpoint leaves out a cell that changed.
     CellLeftOut,
-    /// A move takes blocks of the open epoch along.
+    /// A move also commits blocks of the open epoch.
     MoveFlushes,
     /// A flush is acknowledged before the cache device has made it durable.
     CacheUnflushed,
-    /// A record of the cache is believed though its hash fails.
+    /// A record of the cache is used although its hash fails.
     CacheTornBelieved,
-    /// Flushes do not wait for a store that is too far behind.
+    /// Flushes do not wait when the store lags too far behind.
     LagUnbounded,
     /// Salts of encrypted objects count up from the opening on, as they would in a copied virtual machine.
     SaltsCounted,
-    /// What the cache of reads holds is believed without its hash.
+    /// Cells of the read cache are used without a check of their hash.
     ReadsBelieved,
-    /// A disk grows, and `head` does not say it.
+    /// A disk grows, and `head` does not have the new size.
     SizeUnpublished,
     /// A promotion leaves one object of a parent out.
     PromotedInPart,
@@ -37,6 +37,6 @@ pub enum DeviceFault {
     NoteEarly,
     /// A successor does not wait for the lease of the writer before.
     LeaseNotAwaited,
-    /// A machine answers clients as long as it is not told that it was fenced.
+    /// A machine answers clients without a lease until it learns that it was fenced.
     LeaseUnheeded,
 }

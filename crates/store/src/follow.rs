@@ -1,14 +1,14 @@
-//! Following a volume that another machine writes: each acknowledged flush, some time later, without a claim.
+//! Followers: they read each acknowledged flush of a volume that another machine writes, some time later, without a claim.
 //!
-//! The follower holds the map of a checkpoint and of the slots after it, as a successor would replay them. It asks for the
-//! next slot; when the writer has published another checkpoint, it begins with that. Invariants:
+//! The follower holds the map of a checkpoint and of the slots after it, as a successor would replay them. It reads the next
+//! slot; when the writer has published another checkpoint, it starts over from that one. Invariants:
 //!
 //! * a state is exactly one flush of the volume, and each is later than the one before;
-//! * nothing that a state needs is deleted while [`may_serve`](Follower::may_serve): the writer keeps what it retires for the time
-//!   `keep_deleted`, and what the last `head` named was not retired when it was asked for. Writer and follower need the same
-//!   `keep_deleted`, or the follower a shorter one.
+//! * no object of a state is deleted while [`may_serve`](Follower::may_serve) is true: the writer keeps retired objects for the
+//!   time `keep_deleted`, and no object of the last `head` was retired when the follower asked for that `head`. The follower's
+//!   `keep_deleted` must not be longer than the writer's.
 //!
-//! A stand-by follows as well ([`Successor`]): what it reads stays in memory, and its take-over asks the store for the rest alone.
+//! A stand-by follows as well ([`Successor`]): it keeps what it reads in memory, and its take-over asks the store for the rest alone.
 
 use crate::cached::LagClock;
 use crate::device::{Cache, Core, StoreDevice, catch_up, read_head, read_history};
@@ -25,11 +25,11 @@ pub struct Follower {
     clock: LagClock,
     head: HeadObject,
     core: Core,
-    /// Of all states: objects do not change.
+    /// Shared by all states: objects do not change.
     cache: Arc<Mutex<Cache>>,
-    /// The checkpoint and the last slot of the state that is served.
+    /// The checkpoint and the last slot of the served state.
     served: (Base, Slot),
-    /// When `head` was asked for that the last state rests on.
+    /// Start of the request for the `head` of the last state.
     asked: LocalTime,
     lease: Lease,
 }
@@ -93,7 +93,7 @@ impl Successor {
 }
 
 impl Follower {
-    /// Begins with the volume as it is now: its last acknowledged flush, or a later one.
+    /// Starts with the present state of the volume: its last acknowledged flush, or a later one.
     ///
     /// # Errors
     /// The store's; damage.
@@ -147,12 +147,11 @@ impl Follower {
         Ok((follower, state))
     }
 
-    /// Asks the store for what is new: two requests if there is nothing. A state is returned again until it is served
-    /// ([`serves`](Follower::serves)). After an error the state that is served is still right while
-    /// [`may_serve`](Follower::may_serve).
+    /// Asks the store for a newer state: two requests if there is none. A state is returned again until the caller serves it
+    /// ([`serves`](Follower::serves)). After an error the served state is still valid while [`may_serve`](Follower::may_serve).
     ///
     /// # Errors
-    /// The store's; damage. [`OpenError::Restless`]: a writer goes on faster than this reads.
+    /// The store's; damage. [`OpenError::Restless`]: a writer publishes checkpoints faster than this reads.
     pub fn poll(&mut self) -> Result<Option<StoreDevice>, OpenError> {
         let sent = LocalTime(self.clock.now_ms());
         let head = read_head(self.found.sources.own())?;
@@ -167,7 +166,7 @@ impl Follower {
             (self.head, self.core) = (head, core);
         }
         self.asked = sent;
-        // Another checkpoint with the same flush counts: the places where the served state reads may soon be gone.
+        // Another checkpoint counts even with the same flush: the objects of the served state may soon be gone.
         if self.newest() != self.served {
             return self.state().map(Some);
         }
@@ -175,7 +174,7 @@ impl Follower {
         Ok(None)
     }
 
-    /// The state that [`poll`](Follower::poll) returned last is served from now on, and no other.
+    /// The caller now serves the last state that [`poll`](Follower::poll) returned, and no other.
     pub fn serves(&mut self) {
         self.served = self.newest();
         self.renew();
@@ -185,7 +184,7 @@ impl Follower {
         (self.head.head.base, self.core.last_slot())
     }
 
-    /// Whether the store still has all that the served state needs.
+    /// Whether the store still has all objects of the served state.
     #[must_use]
     pub fn may_serve(&self) -> bool {
         self.lease.holds(LocalTime(self.clock.now_ms()))

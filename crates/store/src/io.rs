@@ -1,8 +1,8 @@
-//! Requests to the store: deadlines, retries of reads, and what an error means.
+//! Requests to the store: deadlines, retries of reads, and classes of errors.
 //!
-//! A read is sent again until it is answered, with growing pauses of random length. A PUT is sent once: what came of it if
-//! the answer is lost is for the protocol to find out. A request whose deadline passes is given up; it may take effect later.
-//! How many are sent at a time, and which GETs twice, says [`Traffic`].
+//! A read is sent again until it is answered, with growing pauses of random length. A PUT is sent once: if the answer is lost,
+//! the protocol finds out the outcome. A request whose deadline passes is given up; it may take effect later. [`Traffic`]
+//! limits concurrent requests, and decides which GETs are sent twice.
 
 use crate::kept::Kept;
 use crate::local::is_sync_failure;
@@ -20,50 +20,50 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// A request has this long, and a second more for each MiB.
+/// Deadline of a request; each MiB adds a second.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The pause before a request is repeated, at first and at most.
+/// First and longest pause before a request is repeated.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
-/// After so many attempts to read a part of an object, its length is asked for: an object that ends before the part never has it.
+/// Attempts to read a part of an object after which its length is read: the object may end before the part.
 const SIZE_EVERY: u32 = 3;
 
-/// Why the store did not do what it was asked to.
+/// Failures of requests to the store.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// An object is not there.
+    /// An object is missing.
     #[error("{name} is missing in {url}: it was deleted, by hand or by a rule of the bucket")]
     Missing {
-        /// Where.
+        /// URL of the volume.
         url: String,
-        /// Which.
+        /// Name of the object.
         name: String,
     },
-    /// An object is not what it must be.
+    /// An object fails its checks.
     #[error("{name} in {url} {why}")]
     Damaged {
-        /// Where.
+        /// URL of the volume.
         url: String,
-        /// Which.
+        /// Name of the object.
         name: String,
-        /// What is wrong.
+        /// Failed check.
         why: Bad,
     },
-    /// The store did not answer, or refused, for as long as the caller waits.
+    /// The store did not answer, or refused, until the caller stopped waiting.
     #[error("{url}: {what} {name}: {why}")]
     Refused {
-        /// Where.
+        /// URL of the volume.
         url: String,
-        /// What was attempted.
+        /// Operation that failed.
         what: &'static str,
-        /// On what.
+        /// Name of the object.
         name: String,
         /// The store's answer.
         why: String,
     },
 }
 
-/// How many requests of a kind there were, and the bytes that they carried.
+/// Number of requests of a kind, and the bytes that they carried.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) requests: AtomicU64,
@@ -85,7 +85,7 @@ pub(crate) struct Counters {
     pub(crate) deletes: Tally,
 }
 
-/// What was read, and under which ETag.
+/// The bytes of an object, and its ETag.
 #[derive(Clone, Debug)]
 pub(crate) struct Got {
     pub(crate) bytes: Bytes,
@@ -95,29 +95,29 @@ pub(crate) struct Got {
 /// The outcome of a PUT.
 #[derive(Clone, Debug)]
 pub(crate) enum Put {
-    /// It took effect. The new ETag, if the store says it.
+    /// The PUT took effect. The new ETag, if the store sends it.
     Done(UpdateVersion),
     /// The store says that the condition does not hold.
     Refused,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown(String),
 }
 
-/// One volume's requests.
+/// Sends the requests of one volume.
 #[derive(Debug)]
 pub(crate) struct Io {
     pub(crate) location: Location,
     pub(crate) coding: Coding,
     pub(crate) counters: Counters,
-    /// Where cells that were read are kept, and which volume this is there.
+    /// The read cache, and the index of this volume in it.
     pub(crate) reads: OnceLock<(u16, Arc<Reads>)>,
-    /// Of a stand-by: what its take-over will read.
+    /// Of a stand-by: the objects that its take-over will read.
     kept: Mutex<Option<Kept>>,
-    /// A store that has not answered for this long has failed; without it, it is waited for.
+    /// Time without an answer after which the store has failed; `u64::MAX`: never.
     patience_ms: AtomicU64,
 }
 
-/// A pause before the `attempt`-th repetition: random, between half and all of a bound that doubles.
+/// The pause before repetition `attempt`: random, between half and all of a bound that doubles each time.
 pub(crate) fn pause(attempt: u32) -> Duration {
     let most = PAUSE_FIRST
         .saturating_mul(1 << attempt.min(10))
@@ -144,13 +144,13 @@ impl Io {
         Arc::new(io)
     }
 
-    /// Sets how long the store may take to answer.
+    /// Sets the time after which a store that does not answer has failed.
     pub(crate) fn set_patience(&self, patience: Option<Duration>) {
         let ms = patience.map_or(u64::MAX, |patience| patience.as_millis() as u64);
         self.patience_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Whether somebody waits for an end: then what is refused for want of rights is not repeated.
+    /// Whether requests have a time limit: then a request without permission is not repeated.
     fn is_bounded(&self) -> bool {
         self.patience_ms.load(Ordering::Relaxed) != u64::MAX
     }
@@ -194,7 +194,7 @@ impl Io {
         self.traffic().time.sleep(time).await;
     }
 
-    /// Sends a request when it is its turn. None: it was not answered in time.
+    /// Sends a request when [`Traffic`] admits it. None: it was not answered in time.
     async fn send<T>(
         &self,
         deadline: Duration,
@@ -243,7 +243,7 @@ impl Io {
         }
     }
 
-    /// Reads an object, or a part of it; none if there is none. Repeats until the store answers.
+    /// Reads an object, or a part of it; none if it does not exist. Repeats until the store answers.
     pub(crate) async fn get(
         &self,
         name: ObjectName,
@@ -282,7 +282,7 @@ impl Io {
         Ok(None)
     }
 
-    /// Reads an object, once, within this time.
+    /// Reads an object, with one request, within this time.
     pub(crate) async fn get_within(
         &self,
         name: ObjectName,
@@ -292,7 +292,7 @@ impl Io {
         got.map_err(|(why, _)| self.refused("reading", &name.to_string(), &why))
     }
 
-    /// An object's length, if the store says it.
+    /// The length of an object, if the store answers.
     async fn size(&self, name: ObjectName) -> Option<u64> {
         let path = self.location.path(&name.to_string());
         let answer = self
@@ -302,7 +302,7 @@ impl Io {
         Some(answer?.ok()?.size)
     }
 
-    /// Asks once, or twice if the answer is late. The first answer counts; an error counts if the other one is an error, too.
+    /// Sends a GET, and a second one if the answer is late. The first answer counts; an error counts only if both fail.
     async fn get_hedged(
         &self,
         name: ObjectName,
@@ -326,7 +326,7 @@ impl Io {
         }
     }
 
-    /// Asks once, for about `bytes` bytes, within a time. An error has the store's answer, and whether asking again is hopeless.
+    /// Sends one GET for about `bytes` bytes. An error has the store's answer, and whether a retry is hopeless.
     async fn get_once(
         &self,
         name: ObjectName,
@@ -400,8 +400,8 @@ impl Io {
         }
     }
 
-    /// Creates an object of this caller's own name, and reads back what came of it until that is known. True if it holds
-    /// these bytes; false if it holds others.
+    /// Creates an object under a name of this caller, and reads it back until the outcome is known. True if it holds these
+    /// bytes; false if it holds others.
     pub(crate) async fn create(&self, name: ObjectName, bytes: Bytes) -> Result<bool, StoreError> {
         let begun = self.now();
         for attempt in 0.. {
@@ -421,7 +421,7 @@ impl Io {
         Ok(false)
     }
 
-    /// Deletes an object. One that is not there is deleted.
+    /// Deletes an object. It is no error if the object does not exist.
     pub(crate) async fn delete(&self, name: ObjectName) -> Result<(), StoreError> {
         let path = self.location.path(&name.to_string());
         let request = self.location.store.delete(&path);
@@ -436,7 +436,7 @@ impl Io {
         }
     }
 
-    /// The time at which the store says that an object was written, in milliseconds since 1970.
+    /// The store's time of the last write of an object, in milliseconds since 1970.
     pub(crate) async fn written_at(&self, name: ObjectName) -> Result<u64, StoreError> {
         let path = self.location.path(&name.to_string());
         let answer = self
@@ -453,14 +453,14 @@ impl Io {
     }
 }
 
-/// Requests without a volume, for tests of how they are sent.
+/// Requests without a volume, for tests of this module.
 #[cfg(feature = "faults")]
 #[derive(Clone, Debug)]
 pub struct Requests(Arc<Io>);
 
 #[cfg(feature = "faults")]
 impl Requests {
-    /// To a place.
+    /// Requests to a location.
     #[must_use]
     pub fn new(location: Location) -> Requests {
         let coding = Coding::plain(crate::object::VolumeId([0; 16]));
@@ -487,7 +487,7 @@ impl Requests {
         self.0.create(name, bytes).await
     }
 
-    /// GETs that were sent twice, answers that asked for fewer requests, and requests that may be in flight now.
+    /// Hedged GETs, throttling answers, and the present limit of requests in flight.
     #[must_use]
     pub fn traffic(&self) -> (u64, u64, u64) {
         let traffic = self.0.traffic();
@@ -500,7 +500,7 @@ impl Requests {
     }
 }
 
-/// The store's answer in a line: the crate's errors quote whole bodies.
+/// The store's answer in one line: the crate's errors quote whole bodies.
 pub(crate) fn first_line(error: &object_store::Error) -> String {
     shortened(&error.to_string())
 }
@@ -542,9 +542,9 @@ mod tests {
         assert!(shortened("GET http://169.254.169.254/x").contains("AWS_ACCESS_KEY_ID"));
     }
 
-    /// A read of an object that another writer had replaced by a shorter one was repeated for ever.
+    /// A read was repeated for ever after another writer had replaced the object by a shorter one.
     #[test]
-    fn a_part_that_an_object_does_not_have_is_an_error_without_a_limit_of_time() {
+    fn a_part_beyond_the_end_of_an_object_is_an_error_even_without_a_time_limit() {
         let store = Arc::new(object_store::memory::InMemory::new());
         let location = Location::within(store, "volume", "memory://volume");
         let io = Io::new(location, Coding::plain(VolumeId([1; 16])), None);

@@ -1,11 +1,11 @@
-//! Key files, and the wrapping of a volume's key by one.
+//! Key files, which wrap the keys of volumes.
 //!
-//! A key file holds at least 32 random bytes. With a random salt, HKDF-SHA256 makes of it the key that wraps the volume's key
-//! with AES-256-GCM. The salt is new each time, so no nonce is used twice. The wrapping is bound to all of the object `volume`:
-//! a store cannot give a volume other features, parents or sizes without its key file no longer fitting.
+//! A key file holds at least 32 random bytes. HKDF-SHA256 derives from it, with a random salt, the key that wraps the volume's
+//! key with AES-256-GCM. Each wrapping has a new salt, so no nonce is used twice. The wrapping is bound to the whole object
+//! `volume`: if a store changes the features, parents or size of a volume, the key file no longer opens it.
 //!
-//! There is no passphrase: a text that somebody can remember needs a slow derivation to be worth anything. The crate `age`,
-//! which has that, is marked as a beta; `age -d` and a file in memory do the same.
+//! There is no passphrase: it would need a slow key derivation to be secure. The crate `age`, which has one, is a beta;
+//! `age -d` and a file in memory do the same.
 
 use crate::io::{Io, Put};
 use crate::object::{
@@ -24,22 +24,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of a key file, at least and at most.
+/// Fewest and most bytes of a key file.
 const FILE_LEAST: usize = 32;
 const FILE_MOST: usize = 1 << 20;
 
-/// Why a key file cannot be used.
+/// Errors of key files.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("reading the key file {path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// It is too short or too long.
+    /// The file is too short or too long.
     #[error(
         "the key file has {0} bytes; it needs {FILE_LEAST} random bytes at least, and {FILE_MOST} at most: \
          'head -c 32 /dev/urandom > FILE' makes one"
@@ -58,7 +58,7 @@ impl std::fmt::Debug for KeyFile {
 }
 
 impl KeyFile {
-    /// Contents that a caller has.
+    /// A key file with these contents.
     ///
     /// # Errors
     /// [`KeyFileError::Size`].
@@ -134,7 +134,7 @@ pub(crate) fn new_keys() -> Result<Keys, PlaceError> {
     })
 }
 
-/// How `key` is written.
+/// The coding of `key`.
 fn coding_of(volume: &VolumeObject) -> Coding {
     Coding::new(volume.id, volume.features, None)
 }
@@ -155,7 +155,7 @@ pub(crate) fn create_key(
     }
 }
 
-/// The keys of a volume, whose object `volume` has these bytes; none if it is not encrypted.
+/// The keys of a volume; none if it is not encrypted. `bytes` are those of its object `volume`.
 pub(crate) fn find_keys(
     location: &Location,
     volume: &VolumeObject,
@@ -180,7 +180,8 @@ pub(crate) fn find_keys(
     keys.map(Some).ok_or_else(|| OpenError::WrongKey(url()))
 }
 
-/// Wraps a volume's key by another key file. The old one no longer opens it; a copy of the old object `key` still does.
+/// Wraps a volume's key by another key file. The old file no longer opens the volume, except with a copy of the old object
+/// `key`.
 pub(crate) fn replace_key(
     location: &Location,
     volume: &VolumeObject,
@@ -199,7 +200,7 @@ pub(crate) fn replace_key(
             Put::Refused => "another machine has changed it at the same time".to_owned(),
             Put::Unknown(why) => why,
         };
-        // What came of it is known when it was read back.
+        // Reading it back shows the outcome.
         let now = io.get(ObjectName::Key, None).await?;
         match now.is_some_and(|now| now.bytes == bytes) {
             true => Ok(()),

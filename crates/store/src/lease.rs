@@ -1,14 +1,14 @@
-//! The right to answer clients, as long as no successor can do so.
+//! The lease of a writer: the right to answer clients while no successor can answer them.
 //!
-//! A writer that serves others holds a lease. Each proof that the volume is still its own renews it, counted from the *start*
-//! of the request that proved it: a slot that was acknowledged (no seal was before it), or a read of `head` that shows its own
-//! claim. A successor waits for the lease's duration, which `head` names, after its seal is in place, and answers nobody
-//! before. So what a machine answers while its lease holds was true before the successor answered anything, however late the
-//! answer is read. Nothing is assumed but that the two clocks run at rates that differ by less than [`MARGIN`]: they are never
-//! compared, and run on while the machine sleeps (`CLOCK_BOOTTIME`).
+//! A writer that serves clients holds a lease. Each proof of its ownership renews the lease, counted from the *start* of the
+//! request that proved it: an acknowledged slot (no seal was before it), or a read of `head` that shows the writer's own
+//! claim. `head` names the duration of the lease. A successor puts its seal in place, waits for this duration, and only then
+//! answers clients. So an answer that a machine gives under its lease was true before the successor answered anything, however
+//! late the answer is read. The only assumption is that the rates of the two clocks differ by less than [`MARGIN`]: the clocks
+//! are never compared, and run on while the machine sleeps (`CLOCK_BOOTTIME`).
 //!
-//! Order of an answer: it is complete, then the lease is looked at, then it is sent. Order of a hand-over: the lease is given
-//! up, then `head` says that the volume is released.
+//! Order of an answer: the server completes it, checks the lease, then sends it. Order of a hand-over: the writer gives up the
+//! lease, then `head` says that the volume is released.
 
 use crate::cached::LagClock;
 use crate::driver::{Driver, Failed};
@@ -18,24 +18,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A successor waits longer by this part of the lease: what the rates of two clocks may differ by.
+/// Reciprocal of the part of the lease by which a successor waits longer, because the rates of two clocks may differ.
 pub(crate) const MARGIN: u64 = 20;
-/// The shortest lease: a request takes its time.
+/// The shortest lease: it must be longer than a request.
 pub const LEASE_LEAST: Duration = Duration::from_millis(100);
 
-/// Until when a writer answers, as its driver keeps it.
+/// The lease of a writer, in its driver.
 #[derive(Debug)]
 pub(crate) struct Held {
     lease: Lease,
     duration_ms: u64,
-    /// When the first attempt of each slot in flight began.
+    /// Start of the first attempt of each slot in flight.
     sent: HashMap<Slot, LocalTime>,
-    /// When the newest request began that has renewed it.
+    /// Start of the newest request that renewed the lease.
     proved: LocalTime,
     shown: Arc<Shown>,
 }
 
-/// What those look at who answer.
+/// State of the lease for the threads that answer clients.
 #[derive(Debug)]
 struct Shown {
     until_ms: AtomicU64,
@@ -61,7 +61,7 @@ impl Held {
         u32::try_from(self.duration_ms).unwrap_or(u32::MAX)
     }
 
-    /// A slot is sent; only the first attempt counts.
+    /// Notes that a slot is sent; only the first attempt counts.
     pub(crate) fn sends(&mut self, slot: Slot, now: LocalTime) {
         self.sent.entry(slot).or_insert(now);
     }
@@ -79,23 +79,23 @@ impl Held {
         self.shown.until_ms.store(until, Ordering::Release);
     }
 
-    /// How long no proof is needed yet, in milliseconds: half the lease after the last.
+    /// Milliseconds until the next proof is needed: half the lease after the last one.
     pub(crate) fn idle_ms(&self, now: LocalTime) -> u64 {
         (self.proved.0 + self.duration_ms / 2).saturating_sub(now.0)
     }
 
-    /// How long an attempt to renew it may take.
+    /// Time for one attempt to renew the lease.
     pub(crate) fn patience(&self) -> Duration {
         Duration::from_millis(self.duration_ms / 4)
     }
 
-    /// Nothing is answered any more.
+    /// Ends the lease for good.
     pub(crate) fn end(&self) {
         self.shown.over.store(true, Ordering::Release);
     }
 }
 
-/// The lease of an open volume, for those who answer clients.
+/// The lease of an open volume, for the server that answers clients.
 #[derive(Clone)]
 pub struct ServingLease {
     driver: Arc<Driver>,
@@ -122,21 +122,21 @@ impl ServingLease {
         }
     }
 
-    /// Whether an answer that is complete may be sent. If the lease has run out, waits until it is renewed. False: another
-    /// machine may answer by now, or the volume is closed; nothing may be sent any more.
+    /// Whether a complete answer may be sent. If the lease has run out, waits until it is renewed. False: another machine may
+    /// answer by now, or the volume is closed; nothing may be sent any more.
     #[must_use]
     pub fn may_answer(&self) -> bool {
         if self.unheeded {
             return true;
         }
-        match self.looks() {
+        match self.may_answer_now() {
             Some(may) => may,
-            None => self.driver.wait_for_lease(&|| self.looks()),
+            None => self.driver.wait_for_lease(&|| self.may_answer_now()),
         }
     }
 
-    /// None: not now.
-    fn looks(&self) -> Option<bool> {
+    /// None: the lease has run out, and may be renewed.
+    fn may_answer_now(&self) -> Option<bool> {
         if self.shown.over.load(Ordering::Acquire) {
             return Some(false);
         }
@@ -144,7 +144,7 @@ impl ServingLease {
         (self.clock.now_ms() < until).then_some(true)
     }
 
-    /// How long it holds if nothing renews it.
+    /// Time until the lease ends if nothing renews it.
     #[must_use]
     pub fn left(&self) -> Duration {
         let until = self.shown.until_ms.load(Ordering::Acquire);
@@ -161,7 +161,7 @@ impl ServingLease {
         self.driver.term()
     }
 
-    /// Waits until the volume is fenced, failed or closed, and says why; or for so long.
+    /// Waits until the volume is fenced, failed or closed, and returns the cause; at most for this time.
     #[must_use]
     pub fn wait_for_end(&self, most: Duration) -> Option<Failed> {
         self.driver.wait_for_failure(most)

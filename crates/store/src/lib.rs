@@ -1,8 +1,8 @@
 //! A volume on an object store, with one writer at a time.
 //!
-//! The log is a row of numbered objects, each created once: a commit is one PUT. `head` is the only object that is ever
-//! overwritten, and only by compare-and-swap. [`protocol`] decides who may write, what is acknowledged and what may be
-//! deleted. It does no I/O: it takes answers and returns requests. [`StoreDevice`] is the disk over it: a
+//! The log is a sequence of numbered objects, each created once: a commit is one PUT. `head` is the only object that is ever
+//! overwritten, and only by compare-and-swap. [`protocol`] decides which machine may write, which slots are acknowledged and
+//! which objects may be deleted. It does no I/O: it takes answers and returns requests. [`StoreDevice`] is the disk over it: a
 //! [`BlockDevice`](steadfast_block::BlockDevice) with the contract *snapshot*.
 //!
 //! ```

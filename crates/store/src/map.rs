@@ -1,7 +1,7 @@
-//! Where the blocks are: extents by region, and the table of the objects that hold them.
+//! The map of a volume: extents of blocks by region, and the table of the objects that hold them.
 //!
-//! Regions of 1 GiB are loaded on demand and written by a checkpoint if they changed. A checkpoint takes references to what
-//! it writes; a change meanwhile copies the region, so the lock is held for no longer than that.
+//! Regions of 1 GiB are loaded on demand, and a checkpoint writes those that changed. A checkpoint takes references to the
+//! regions; a change meanwhile copies the region, so the checkpoint holds the lock only while it takes references.
 
 use crate::object::CellKind;
 use crate::protocol::{ObjectName, Stamp};
@@ -13,12 +13,12 @@ pub(crate) const REGION_BLOCKS: u64 = 1 << 18;
 /// Entries of the table of objects in one cell.
 const TABLE_PART: u32 = 4096;
 
-/// Where a block is: a cell of an object, and blocks of the cell before it.
+/// The place of a block: a cell of an object, and the block's index in the cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Spot {
-    /// Its number in the table of objects.
+    /// Number of the object in the table.
     pub(crate) object: u32,
-    /// Where the cell begins.
+    /// Offset of the cell.
     pub(crate) at: u32,
     /// Length of the cell with header.
     pub(crate) len: u32,
@@ -26,9 +26,9 @@ pub(crate) struct Spot {
     pub(crate) skip: u16,
 }
 
-/// What the first block of a run has, from which that of the others follows.
+/// The value of a run's first block, from which the values of the others follow.
 pub(crate) trait Run: Copy {
-    /// That of the block `blocks` further on.
+    /// The value of the block that is `blocks` further on.
     fn ahead(self, blocks: u64) -> Self;
 }
 
@@ -41,7 +41,7 @@ impl Run for Spot {
     }
 }
 
-/// Runs of blocks, apart from one another.
+/// Runs of blocks that do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extents<T>(pub(crate) BTreeMap<u64, (u32, T)>);
 
@@ -52,7 +52,7 @@ impl<T> Default for Extents<T> {
 }
 
 impl<T: Run> Extents<T> {
-    /// Takes a run of blocks out. `each` gets the parts that were there.
+    /// Removes a run of blocks. `each` gets the removed parts.
     pub(crate) fn remove(&mut self, block: u64, count: u64, mut each: impl FnMut(u64, u32, T)) {
         let end = block.saturating_add(count);
         let first = self.0.range(..block).next_back();
@@ -78,7 +78,7 @@ impl<T: Run> Extents<T> {
         }
     }
 
-    /// Puts a run of blocks in the place of what is there.
+    /// Inserts a run of blocks and replaces the present ones. `each` gets the removed parts.
     pub(crate) fn insert(
         &mut self,
         block: u64,
@@ -92,7 +92,7 @@ impl<T: Run> Extents<T> {
         }
     }
 
-    /// The runs that meet `count` blocks from `block` on, cut to them, in order.
+    /// The runs within `count` blocks from `block` on, cut to this range, in order.
     pub(crate) fn over(&self, block: u64, count: u64) -> impl Iterator<Item = (u64, u32, T)> + '_ {
         let end = block.saturating_add(count);
         let first = self.0.range(..block).next_back().map(|(start, _)| *start);
@@ -110,22 +110,22 @@ impl<T: Run> Extents<T> {
 /// An object that holds blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectEntry {
-    /// The volume that it is of: 0 is this one, others are its parents.
+    /// Index of its volume: 0 is this one, others are its parents.
     pub(crate) source: u16,
     pub(crate) name: ObjectName,
     pub(crate) stamp: Stamp,
     /// Its length.
     pub(crate) bytes: u64,
-    /// Blocks that it was written with.
+    /// Blocks that the object had when it was written.
     pub(crate) blocks: u32,
-    /// Blocks of it that the map has.
+    /// Blocks of the object that are in the map.
     pub(crate) live: u32,
 }
 
 type Region = Arc<Extents<Spot>>;
 type Part = Arc<BTreeMap<u32, ObjectEntry>>;
 
-/// The map. Regions that an operation concerns are loaded first, unless the store has nothing of them.
+/// The map. The regions of an operation must be loaded first, unless the store has none for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Map {
     regions: HashMap<u64, Region>,
@@ -135,7 +135,7 @@ pub(crate) struct Map {
     changed: BTreeSet<(CellKind, u64)>,
     /// Objects without a live block.
     dead: BTreeSet<u32>,
-    /// Blocks in the map, and blocks that the objects were written with.
+    /// Blocks in the map, and blocks that the objects had when they were written.
     pub(crate) live_blocks: u64,
     pub(crate) held_blocks: u64,
 }
@@ -145,7 +145,7 @@ pub(crate) struct Map {
 pub(crate) enum Changed {
     Region(Region),
     Objects(Part),
-    /// Encoded.
+    /// Encoded notes.
     Notes(Vec<u8>),
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn regions(block: u64, count: u64) -> impl Iterator<Item = u64> {
     block / REGION_BLOCKS..=last / REGION_BLOCKS
 }
 
-/// A run, cut at the borders of regions.
+/// Cuts a run at the borders of regions.
 pub(crate) fn by_region(block: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = block.saturating_add(count);
     regions(block, count).filter_map(move |region| {
@@ -165,14 +165,14 @@ pub(crate) fn by_region(block: u64, count: u64) -> impl Iterator<Item = (u64, u6
 }
 
 impl Map {
-    /// A region that is not changed was loaded.
+    /// Adds an unchanged region that was loaded.
     pub(crate) fn load_region(&mut self, region: u64, extents: Extents<Spot>) {
         self.regions
             .entry(region)
             .or_insert_with(|| Arc::new(extents));
     }
 
-    /// Gives back the memory of loaded regions that are not changed, but for `keep` of them.
+    /// Frees loaded regions that are not changed, until `keep` regions are left.
     pub(crate) fn shrink(&mut self, keep: usize) {
         if self.regions.len() <= keep {
             return;
@@ -186,7 +186,7 @@ impl Map {
         });
     }
 
-    /// The table of objects was loaded.
+    /// Adds entries of the table of objects that were loaded.
     pub(crate) fn load_objects(&mut self, entries: impl IntoIterator<Item = (u32, ObjectEntry)>) {
         for (id, entry) in entries {
             self.live_blocks += u64::from(entry.live);
@@ -207,7 +207,7 @@ impl Map {
         (self.parts.values()).flat_map(|part| part.iter().map(|(id, entry)| (*id, entry)))
     }
 
-    /// Adds an object, none of whose blocks is in the map yet.
+    /// Adds an object. None of its blocks is in the map yet.
     pub(crate) fn add_object(&mut self, entry: ObjectEntry) -> u32 {
         let id = self.next_object;
         self.next_object = self.next_object.saturating_add(1);
@@ -219,7 +219,7 @@ impl Map {
         id
     }
 
-    /// Takes an object without live blocks out of the table.
+    /// Removes an object without live blocks from the table.
     pub(crate) fn forget_object(&mut self, id: u32) {
         if let Some(entry) = self.object(id).copied() {
             self.held_blocks -= u64::from(entry.blocks);
@@ -260,7 +260,7 @@ impl Map {
         }
     }
 
-    /// The blocks are at `spot` now, or nowhere. They lie in one region, which is loaded.
+    /// Sets the place of blocks; none if they are discarded. They lie in one region, which is loaded.
     pub(crate) fn set(&mut self, block: u64, count: u32, spot: Option<Spot>) {
         let region = block / REGION_BLOCKS;
         let mut before: Vec<(u32, u32)> = Vec::new();
@@ -283,7 +283,7 @@ impl Map {
         }
     }
 
-    /// Where blocks are. Their regions are loaded.
+    /// The places of blocks. Their regions are loaded.
     pub(crate) fn over(&self, block: u64, count: u64) -> Vec<(u64, u32, Spot)> {
         let mut runs = Vec::new();
         for (block, count) in by_region(block, count) {
@@ -294,7 +294,7 @@ impl Map {
         runs
     }
 
-    /// All that changed since the last checkpoint; it counts as unchanged from now on.
+    /// Takes the cells that changed since the last checkpoint. They count as unchanged from now on.
     pub(crate) fn take_changed(&mut self) -> Vec<((CellKind, u64), Changed)> {
         let changed = std::mem::take(&mut self.changed);
         let mut cells = Vec::with_capacity(changed.len());
@@ -310,7 +310,7 @@ impl Map {
         cells
     }
 
-    /// A cell counts as changed: the checkpoint that was to write it failed, or its object is to be given up.
+    /// Marks a cell as changed: the checkpoint that was to write it failed, or its object is to be given up.
     pub(crate) fn mark_changed(&mut self, key: (CellKind, u64)) {
         self.changed.insert(key);
     }
@@ -339,7 +339,7 @@ mod tests {
     }
 
     proptest! {
-        /// Extents are what an array of blocks would be.
+        /// Extents behave like an array of blocks.
         #[test]
         fn extents_are_an_array_of_blocks(
             steps in prop::collection::vec((0_u64..60, 1_u32..20, any::<bool>()), 1..40)

@@ -1,29 +1,29 @@
-//! How a volume is opened, and why that may fail.
+//! Options and errors of opening a volume.
 
 use crate::driver::Failed;
 use crate::io::StoreError;
 use crate::place::{Access, PlaceError};
 use std::time::Duration;
 
-/// Why a volume could not be made, opened or looked at.
+/// Errors of making, opening or reading a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The URL, or this machine.
+    /// An invalid URL, or a failure of the local system.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// The store.
+    /// A failure of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The protocol.
+    /// The writer has stopped.
     #[error(transparent)]
     Failed(#[from] Failed),
-    /// Nothing is there.
+    /// There is no volume at the URL.
     #[error("{0}: no volume is there; check the URL, or make one with 'steadfast mkfs --on {0}'")]
     Absent(String),
-    /// Something is there.
+    /// There is a volume at the URL already.
     #[error("{0}: a volume is there already; choose another prefix, or delete its objects first")]
     Exists(String),
-    /// Another process has it.
+    /// Another process of this machine has the volume open.
     #[error(
         "{url}: is in use by process {pid} of this machine; end that first, or take the volume over ('-o take_over', \
          'steadfast store take-over'): the other is then fenced"
@@ -34,10 +34,10 @@ pub enum OpenError {
         /// The process.
         pid: u32,
     },
-    /// Another machine has it, or has died with it.
+    /// Another machine has the volume open, or died before releasing it.
     #[error(
-        "{url}: process {pid} on {host} has not released it, and nobody here can know whether it runs; if it is gone, or is to \
-         be fenced, take the volume over ('-o take_over', 'steadfast store take-over')"
+        "{url}: process {pid} on {host} has not released it, and this machine cannot see whether it still runs; if it is gone, \
+         or is to be fenced, take the volume over ('-o take_over', 'steadfast store take-over')"
     )]
     Elsewhere {
         /// The volume.
@@ -47,28 +47,28 @@ pub enum OpenError {
         /// The process.
         pid: u32,
     },
-    /// A writer changes it faster than it can be read.
-    #[error("{0}: a writer goes on faster than it can be read; try again")]
+    /// A writer publishes checkpoints faster than the volume can be read.
+    #[error("{0}: a writer publishes checkpoints faster than they can be read; try again")]
     Restless(String),
-    /// It is encrypted, and no key file is given.
+    /// The volume is encrypted, and no key file is given.
     #[error(
         "{0}: the volume is encrypted: give its key file ('--key-file FILE', '-o key_file=FILE', or STEADFAST_KEY_FILE in the \
          environment)"
     )]
     KeyNeeded(String),
-    /// The key file is another one's.
+    /// The key file does not open the volume.
     #[error(
         "{0}: the key file does not fit: it is another volume's, or it was replaced ('steadfast store rekey'); or the objects \
          'volume' and 'key' were changed by others"
     )]
     WrongKey(String),
-    /// A key file is given for a volume that has no key: what is there may not be what the user made.
+    /// A key file is given, but the volume is not encrypted: somebody may have replaced an encrypted volume.
     #[error(
         "{0}: the volume is not encrypted, but a key file is given: give none if that is right; if it was made with \
          '--encrypt', somebody has replaced it"
     )]
     NotEncrypted(String),
-    /// No snapshot has the name.
+    /// There is no snapshot of this name.
     #[error(
         "{url}: there is no snapshot '{name}'; 'steadfast store snapshot list {url}' lists them"
     )]
@@ -78,7 +78,7 @@ pub enum OpenError {
         /// The name.
         name: String,
     },
-    /// Another snapshot has the name.
+    /// There is a snapshot of this name already.
     #[error("{url}: there is a snapshot '{name}' already")]
     SnapshotExists {
         /// The volume.
@@ -86,21 +86,21 @@ pub enum OpenError {
         /// The name.
         name: String,
     },
-    /// Its contract has no cache.
+    /// The contract of the volume allows no cache.
     #[error(
         "{0}: the volume was made with '--flush store': a flush is durable in the store, and no cache can be given; \
          'mkfs --flush cache' makes one whose flushes may be durable on a cache first"
     )]
     NoCacheContract(String),
-    /// The cache.
+    /// A cache cannot be used.
     #[error("the cache {name} {source}")]
     Cache {
-        /// What it is called.
+        /// Name of the cache.
         name: String,
-        /// What is wrong with it.
+        /// Cause.
         source: Box<crate::CacheError>,
     },
-    /// The last writer's flushes may be on a cache that was not given.
+    /// Flushes of the last writer may be on a cache that was not given.
     #[error(
         "{url}: the last writer kept flushes on the cache {cache} of {host}, and has not released the volume: give that cache \
          ('-o cache={cache},flush=cache'); or go on without its flushes, which 'steadfast store salvage' can still put into a clone \
@@ -114,7 +114,7 @@ pub enum OpenError {
         /// The machine.
         host: String,
     },
-    /// The cache holds flushes, and another machine took over without them.
+    /// The cache holds flushes, and another machine took the volume over without them.
     #[error(
         "{url}: the cache {cache} holds {flushes} flushes ({bytes} bytes) that the store lacks, and another machine took the \
          volume over without them; nothing is mixed. 'steadfast store salvage --cache {cache} {url} NEW-URL' makes a clone of the \
@@ -125,15 +125,15 @@ pub enum OpenError {
         url: String,
         /// The cache.
         cache: String,
-        /// Flushes.
+        /// Number of flushes.
         flushes: u64,
-        /// Bytes that they write.
+        /// Bytes that these flushes write.
         bytes: u64,
     },
-    /// The cache holds nothing.
+    /// The store has all flushes of the cache.
     #[error("the cache {0} holds no flushes that the store lacks")]
     NothingToSalvage(String),
-    /// No machine took over.
+    /// No other machine took the volume over.
     #[error(
         "{url}: no other machine took the volume over: mount it with the cache {cache} ('-o cache={cache},flush=cache'), which \
          sends what it holds"
@@ -144,7 +144,7 @@ pub enum OpenError {
         /// The cache.
         cache: String,
     },
-    /// What the flushes continue is gone.
+    /// The state that the flushes continue is gone.
     #[error(
         "{url}: the volume as it was when the flushes of the cache {cache} were made is not kept any more: its snapshot \
          ('after-term-…') was deleted, and the flushes fit nothing else"
@@ -155,30 +155,30 @@ pub enum OpenError {
         /// The cache.
         cache: String,
     },
-    /// The disk of a volume.
+    /// The disk of the volume failed.
     #[error("{url}: {source}")]
     Disk {
         /// The volume.
         url: String,
-        /// What failed.
+        /// Cause.
         source: steadfast_block::DeviceError,
     },
-    /// It, or snapshots and clones of it, need objects of its parent.
+    /// The clone, or one of its snapshots and clones, needs objects of the parent.
     #[error("{url}: {}", still_needed(.parent, .names))]
     NeedsParents {
         /// The volume.
         url: String,
-        /// Where its parent was.
+        /// URL of the parent.
         parent: String,
-        /// The snapshots and clones; none if it is the volume itself.
+        /// The snapshots and clones; empty if the clone itself needs the parent.
         names: Vec<String>,
     },
-    /// Nothing was flushed to the volume yet.
+    /// The volume has no published checkpoint yet.
     #[error("{0}: no checkpoint was published yet: mount it once")]
     NoCheckpoint(String),
 }
 
-/// Of [`OpenError::NeedsParents`].
+/// The message of [`OpenError::NeedsParents`].
 fn still_needed(parent: &str, names: &[String]) -> String {
     match names {
         [] => format!("the clone reads objects of {parent}: 'steadfast store promote' copies them"),
@@ -189,33 +189,33 @@ fn still_needed(parent: &str, names: &[String]) -> String {
     }
 }
 
-/// How a volume is opened.
+/// Options of opening a volume.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// How the store is reached.
+    /// Access to the store.
     pub access: Access,
     /// Fence an owner that has not released the volume.
     pub take_over: bool,
-    /// How long the store may take to answer while the volume is opened.
+    /// Time for an answer of the store while the volume is opened.
     pub patience: Duration,
-    /// How long the store may take to answer afterwards, before the volume fails; without it, an outage is waited out.
+    /// Time for an answer of the store afterwards; then the volume fails. Without it, the volume waits until the outage ends.
     pub store_timeout: Option<Duration>,
-    /// Memory for what was read.
+    /// Bytes of the read cache in memory.
     pub cache_bytes: u64,
-    /// How long a retired object stays in the store, for readers that still use it.
+    /// Time for which a retired object stays in the store, because readers may still use it.
     pub keep_deleted: Duration,
-    /// A full epoch is flushed, instead of refusing what does not fit: for clients that know of no epochs.
+    /// Flush a full epoch instead of refusing the next write: for clients that do not use epochs.
     pub flush_when_full: bool,
-    /// The device's client answers others for so long after each proof that the volume is still this machine's
-    /// ([`ServingLease`](crate::ServingLease)); a successor waits for that.
+    /// Duration of the lease: for this time after each proof of ownership, the device's client may answer its own clients
+    /// ([`ServingLease`](crate::ServingLease)). A successor waits until it has run out.
     pub lease: Option<Duration>,
-    /// The lease of a writer is waited out even if it was a process of this machine that has ended.
+    /// Wait for the end of a writer's lease even if the writer was a process of this machine that has ended.
     pub wait_for_dead: bool,
-    /// Leases are measured by it.
+    /// Clock of the leases.
     pub clock: crate::LagClock,
-    /// A device that is dropped is released: for commands that end in many ways.
+    /// Release the device when it is dropped: for commands that end in many ways.
     pub release_on_drop: bool,
-    /// A rule that the disk leaves out, and one of the protocol.
+    /// Planted faults: of the disk, and of the protocol.
     #[cfg(feature = "faults")]
     pub faults: (Option<crate::DeviceFault>, crate::protocol::Faults),
 }

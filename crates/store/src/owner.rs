@@ -1,5 +1,5 @@
-//! The process that owns a volume, as it is named in `head`: for messages, and so that a restart on the same machine needs no
-//! word of the user. What is durable never depends on it.
+//! The process that owns a volume, as named in `head`. It is used in messages, and lets a restart on the same machine go on
+//! without an option of the user. Durability never depends on it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,27 +7,27 @@ use std::str::FromStr;
 /// See the module's header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The machine's name.
+    /// Host name of the machine.
     pub host: String,
-    /// Its identity, that of its present run, and the processes that see one another.
+    /// Machine ID, boot ID, and PID namespace.
     machine: String,
     boot: String,
     namespace: String,
-    /// The process, and when it started.
+    /// Process ID, and start time of the process.
     pub pid: u32,
     start: String,
     /// The cache that holds its last flushes, under `flush=cache`.
     pub cache: Option<String>,
 }
 
-/// Whether an owner may still be at work.
+/// Whether an owner may still run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerState {
-    /// It is a process of this machine that has ended.
+    /// The owner is a process of this machine that has ended.
     Ended,
-    /// It is a process of this machine that runs.
+    /// The owner is a process of this machine that runs.
     Runs,
-    /// It is on another machine: nobody here can know.
+    /// The owner is on another machine: its state is unknown here.
     Elsewhere,
 }
 
@@ -36,10 +36,10 @@ fn read(path: &str) -> String {
     text.trim().replace('|', "_")
 }
 
-/// When a process started, in ticks since the machine did; empty if there is none.
+/// Start time of a process, in ticks since boot; empty if there is no such process.
 fn start_of(pid: u32) -> String {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Fields are counted after the name, which may hold anything but ends with the last ')'.
+    // Fields are counted after the name, which may hold any character and ends with the last ')'.
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
     match fields.starts_with(['Z', 'X']) {
         true => String::new(),
@@ -64,7 +64,7 @@ impl Owner {
         }
     }
 
-    /// Whether it may still be at work.
+    /// Whether the owner may still run.
     #[must_use]
     pub fn state(&self) -> OwnerState {
         let here = Owner::current();
@@ -72,14 +72,14 @@ impl Owner {
             return OwnerState::Elsewhere;
         }
         if self.boot != here.boot {
-            // This machine was started again, if it is this one.
+            // This machine was rebooted, if it is the same machine.
             return match self.machine.is_empty() {
                 true => OwnerState::Elsewhere,
                 false => OwnerState::Ended,
             };
         }
         if self.namespace != here.namespace {
-            // In another container: its processes have other numbers.
+            // In another container, process IDs differ.
             return OwnerState::Elsewhere;
         }
         match start_of(self.pid) == self.start {
@@ -101,7 +101,7 @@ impl fmt::Display for Owner {
             cache,
         } = self;
         write!(f, "{host}|{machine}|{boot}|{namespace}|{pid}|{start}")?;
-        // Programs that know of no caches read the first six.
+        // Programs that know no caches read the first six fields.
         match cache {
             Some(cache) => write!(f, "|{}", cache.replace('|', "_")),
             None => Ok(()),
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_runs_and_a_later_one_of_its_number_does_not_count() {
+    fn this_process_runs_and_a_later_process_with_its_id_does_not_count() {
         let here = Owner::current();
         assert_eq!(here.to_string().parse(), Ok(here.clone()));
         let cached = Owner {

@@ -1,7 +1,7 @@
-//! Where a volume is: a URL, and the store that answers for it.
+//! Locations of volumes: a URL, and the store that it names.
 //!
-//! Retries of the crate `object_store` are off: a conditional PUT must not be sent again before its outcome was read back,
-//! which [`Io`](crate::io::Io) and the protocol do.
+//! The retries of the crate `object_store` are off: a conditional PUT must not be sent again before its outcome was read back.
+//! [`Io`](crate::io::Io) and the protocol do that.
 
 use crate::local::DirStore;
 use crate::object::VolumeId;
@@ -9,20 +9,20 @@ use crate::traffic::{Time, Traffic, TrafficRules};
 use object_store::{ObjectStore, memory::InMemory, path::Path};
 use std::sync::{Arc, OnceLock};
 
-/// Why a URL cannot be used.
+/// Errors of a URL or its store.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// It names no store that is known.
+    /// The URL names no known store.
     #[error(
         "'{0}' names no store: write s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, gs://BUCKET/PREFIX, or file:///DIRECTORY for a directory on this machine"
     )]
     Scheme(String),
-    /// It is malformed.
+    /// The URL is malformed.
     #[error("'{url}': {why}")]
     Malformed {
         /// The URL.
         url: String,
-        /// What is wrong.
+        /// Cause.
         why: String,
     },
     /// The store's client cannot be set up.
@@ -30,18 +30,18 @@ pub enum PlaceError {
     Client {
         /// The URL.
         url: String,
-        /// Why.
+        /// Cause.
         source: Box<object_store::Error>,
     },
-    /// The system refuses threads for requests.
+    /// Threads for requests cannot be started.
     #[error("starting threads for requests: {0}")]
     Threads(std::io::Error),
 }
 
-/// How a store is reached.
+/// Access to a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The address of a server that speaks the scheme's protocol; without it, that of the environment (`AWS_ENDPOINT_URL`,
+    /// Endpoint of a server for the scheme's protocol. Default: the one in the environment (`AWS_ENDPOINT_URL`,
     /// `AZURE_STORAGE_ENDPOINT`, `GOOGLE_BASE_URL`), or the provider's.
     pub endpoint: Option<String>,
     /// The key file of an encrypted volume.
@@ -56,11 +56,11 @@ pub struct Location {
     /// The store, if it is a directory.
     pub(crate) directory: Option<DirStore>,
     pub(crate) traffic: Arc<Traffic>,
-    /// As it was given.
+    /// The URL as given.
     pub url: String,
 }
 
-/// Whether a text is the URL of a volume on an object store, not the name of a file.
+/// Whether a text is the URL of a volume on an object store, and not a file name.
 #[must_use]
 pub fn is_url(text: &str) -> bool {
     ["s3://", "az://", "gs://", "file://", "memory://"]
@@ -121,7 +121,7 @@ impl Location {
         })
     }
 
-    /// A volume below a prefix of a store that the caller has.
+    /// A location below a prefix of the caller's own store.
     #[must_use]
     pub fn within(store: Arc<dyn ObjectStore>, prefix: &str, url: &str) -> Location {
         Location {
@@ -133,7 +133,7 @@ impl Location {
         }
     }
 
-    /// The same place, whose requests are sent in a time of the caller's, under these rules.
+    /// The same location; its requests use the caller's clock and these traffic rules.
     #[must_use]
     pub fn in_time(self, time: Arc<dyn Time>, rules: TrafficRules) -> Location {
         Location {
@@ -142,7 +142,7 @@ impl Location {
         }
     }
 
-    /// The store, and the prefix in it: for requests of one's own.
+    /// The store, and the prefix in it: for direct requests.
     #[must_use]
     pub fn client(&self) -> (Arc<dyn ObjectStore>, Path) {
         (Arc::clone(&self.store), self.prefix.clone())
@@ -162,8 +162,7 @@ fn memory() -> Arc<dyn ObjectStore> {
     Arc::clone(STORE.get_or_init(|| Arc::new(InMemory::new()))) as Arc<dyn ObjectStore>
 }
 
-/// Stores that answer requests over HTTP. Credentials come from where the crate `object_store` looks for them: the environment,
-/// files, the instance.
+/// Stores over HTTP. The crate `object_store` finds the credentials: in the environment, in files, or from the instance.
 #[cfg(feature = "cloud")]
 mod cloud {
     use super::Access;
@@ -176,7 +175,7 @@ mod cloud {
 
     pub(super) type Connect = fn(&str, &Access) -> Result<Arc<dyn ObjectStore>>;
 
-    /// What connects to a bucket of the stores that a scheme names.
+    /// The function that connects to a bucket, by the URL's scheme.
     pub(super) fn connector(scheme: &str) -> Option<Connect> {
         match scheme {
             "s3" => Some(s3),
@@ -186,9 +185,9 @@ mod cloud {
         }
     }
 
-    /// Deadlines are those of [`Io`](crate::io::Io).
+    /// Options without timeouts: [`Io`](crate::io::Io) sets the deadlines.
     fn client() -> ClientOptions {
-        // The second caller finds it installed.
+        // Fails for the second caller: then it is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         ClientOptions::new()
             .with_timeout_disabled()
@@ -253,7 +252,7 @@ mod cloud {
     }
 }
 
-/// The threads that carry requests, for all volumes of the process.
+/// The threads that send requests, for all volumes of the process.
 pub(crate) fn runtime() -> Result<&'static tokio::runtime::Runtime, PlaceError> {
     static RUNTIME: OnceLock<Result<tokio::runtime::Runtime, std::io::Error>> = OnceLock::new();
     let made = RUNTIME.get_or_init(|| {

@@ -1,9 +1,9 @@
-//! Trying a store before it is trusted.
+//! Probes: tests of a store before it is trusted with a volume.
 //!
-//! First rules that one client can check: create-only and compare-and-swap PUTs refuse when they must, bodies come back whole,
-//! ranges are right, ETags differ, deleted objects are gone. Then races: many writers create the same name, or swap the same
-//! version, at the same time. Exactly one may win, and its bytes must be there. Stores that check the condition and write in
-//! two steps pass the first part and fail the second.
+//! The first part checks rules with one client: create-only and compare-and-swap PUTs refuse when they must, bodies come back
+//! whole, ranges are right, ETags differ, deleted objects are gone. The second part runs races: many writers create the same
+//! name, or swap the same version, at the same time. Exactly one may win, and the object must hold its bytes. Stores that check
+//! the condition and write in two steps pass the first part and fail the second.
 
 use crate::io::first_line;
 use crate::local::DirStore;
@@ -17,41 +17,41 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Barrier;
 
-/// A request of the probe has this long.
+/// Deadline of a request of the probe.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// How far the store's clock may be from this machine's before that is reported.
+/// Difference between the store's and this machine's clock, in seconds, from which on it is reported.
 const SKEW: u64 = 15 * 60;
 
-/// Writers in a race, at most: each has a byte of its own for each kind of race.
+/// Most writers in a race: each writes its own byte value for each kind of race.
 const WRITERS_MOST: usize = 128;
 
-/// Some races are of fewer writers with larger bodies: a store that checks, then reads the body, has a wider gap there.
+/// Some races have fewer writers with larger bodies: a store that checks, then reads the body, has a wider gap there.
 const LARGE_EVERY: usize = 5;
 const LARGE_WRITERS: usize = 8;
 const LARGE_BYTES: usize = 128 << 10;
 
-/// What a store must do.
+/// The rules that a store must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// It answers, with rights to write, read, list and delete.
+    /// The store answers, and permits writing, reading, listing and deleting.
     Answers,
     /// A create-only PUT fails if the name is taken.
     Create,
-    /// A PUT on condition of a version fails if the version is another one, or if there is no object.
+    /// A conditional PUT fails if the object has another version, or does not exist.
     Swap,
-    /// What is read is what was written.
+    /// An object holds the written bytes.
     Bodies,
-    /// A part of an object is that part.
+    /// A range request returns exactly the range.
     Ranges,
     /// No two versions have the same ETag.
     Tags,
-    /// A list has what was written before.
+    /// A listing has all objects that were written before.
     Lists,
     /// A deleted object is gone.
     Deletes,
-    /// Of writers that create the same name at once, one wins, and its bytes are there.
+    /// If writers create the same name at once, exactly one wins, and the object holds its bytes.
     CreateRace,
-    /// Of writers that swap the same version at once, one wins, and its bytes are there.
+    /// If writers swap the same version at once, exactly one wins, and the object holds its bytes.
     SwapRace,
 }
 
@@ -72,10 +72,10 @@ impl fmt::Display for Rule {
     }
 }
 
-/// How thoroughly a store is tried.
+/// Options of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
-    /// Writers that race.
+    /// Writers in each race.
     pub writers: usize,
     /// Races of each kind.
     pub rounds: usize,
@@ -90,16 +90,16 @@ impl Default for ProbeOptions {
     }
 }
 
-/// What a probe came to.
+/// The result of a probe.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeReport {
-    /// Rules that the store breaks, with what it did.
+    /// Rules that the store breaks, with its behaviour.
     pub broken: Vec<(Rule, String)>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub notes: Vec<String>,
     /// Races of each kind that were run.
     pub rounds: usize,
-    /// Writers in each.
+    /// Writers in each race that was run.
     pub writers: usize,
     /// Races with several winners: of creates, and of swaps.
     pub lost_races: (usize, usize),
@@ -133,12 +133,12 @@ enum Outcome {
     Unknown(String),
 }
 
-/// A name for one probe, so that several can run at once.
+/// State of one probe. It has a directory of its own, so that several probes can run at once.
 struct Trial<'a> {
     /// One client for each endpoint of the store.
     places: &'a [Location],
     dir: String,
-    /// Directories that the first PUT makes, if the store is one.
+    /// Directories that the first PUT makes, if the store is a directory.
     made: Vec<std::path::PathBuf>,
     /// There is something to clean up.
     wrote: bool,
@@ -179,19 +179,19 @@ async fn get(place: &Location, path: &Path) -> Result<Option<(Bytes, UpdateVersi
     }
 }
 
-/// The bytes of a writer, of a length of its own, so that a mixture shows. Those of a swap are other ones than those of a
-/// create: a swap for the same bytes would leave the ETag, and a second swap would be right.
+/// The bytes of a writer, with its own length, so that a mixture shows. The bytes of a swap differ from those of a create: a
+/// swap for the same bytes would not change the ETag, and a second swap would rightly succeed.
 fn body_of(writer: usize, rule: Rule, bytes: usize) -> Bytes {
     let swap = usize::from(rule == Rule::SwapRace);
     let value = (writer + swap * WRITERS_MOST) as u8;
     Bytes::from(vec![value; bytes * (1 + swap) + writer])
 }
 
-/// Tries a store. `places` are the same prefix over each of its endpoints. Objects of the probe lie below `probe-…/` and are
-/// deleted at the end. `progress` is told how many races were run, and of how many.
+/// Probes a store. `places` are the same prefix over each of its endpoints. The probe puts its objects below `probe-…/` and
+/// deletes them at the end. `progress` gets the number of races done, and the total.
 ///
 /// # Errors
-/// Only if this machine cannot send requests; what the store does wrong is in the report.
+/// This machine cannot send requests. Misbehaviour of the store is in the report instead.
 pub fn probe(
     places: &[Location],
     options: ProbeOptions,
@@ -235,7 +235,7 @@ impl Trial<'_> {
         self.places[0].path(&format!("{}/{name}", self.dir))
     }
 
-    /// The rules that one client can check. False if there is no sense in going on.
+    /// Checks the rules with one client. False if it is useless to go on.
     async fn rules(&mut self) -> bool {
         let path = self.path("rules");
         let (first, second) = (Bytes::from(vec![1; 8192]), Bytes::from(vec![2; 8192]));
@@ -408,7 +408,7 @@ impl Trial<'_> {
                 .await;
             self.report.lost_races.0 += usize::from(lost);
             progress(round as u64 * 2 + 1, total);
-            // The present version is the one that everybody swaps.
+            // All writers swap the present version.
             let tag = match get(self.place(round), &path).await {
                 Ok(Some((_, tag))) => tag,
                 _ => continue,
@@ -424,7 +424,7 @@ impl Trial<'_> {
         self.report.put_ms = median.as_secs_f64() * 1000.0;
     }
 
-    /// One race, of writers with different bodies. True if the store let several win, or kept other bytes than the winner's.
+    /// One race of writers with different bodies. True if the store let several win, or kept other bytes than the winner's.
     async fn race(
         &mut self,
         (writers, bytes): (usize, usize),

@@ -1,4 +1,4 @@
-//! Changing the list of snapshots, without owning the volume.
+//! Changes of the list of snapshots, without ownership of the volume.
 
 use crate::device::{Core, Sources, load_root, read_history, read_roots};
 use crate::driver::Failed;
@@ -13,15 +13,15 @@ use bytes::Bytes;
 use object_store::{PutMode, UpdateVersion};
 use std::time::Duration;
 
-/// A change of the list: the new one, or why there is none.
+/// A change of the list: returns the new list, or an error.
 type Change<'a> = dyn FnMut(&Head, Roots) -> Result<Roots, OpenError> + 'a;
 
-/// Carries out what an [`Editor`] asks for, one request at a time.
+/// Carries out the requests of an [`Editor`], one at a time.
 struct Session<'a> {
     io: &'a Io,
-    /// The bytes of the list under the name that it gets.
+    /// The encoded list, for its new name.
     list: Option<Bytes>,
-    /// The ETag of the head that was read last, and the owner, the size and the lease in it.
+    /// The ETag of the last head read, and the owner, the size and the lease in it.
     tag: Option<UpdateVersion>,
     owner: String,
     blocks: u64,
@@ -66,7 +66,7 @@ impl Session<'_> {
                 let bytes = encode_head(&io.coding, &object);
                 outcome(io.put(ObjectName::Head, bytes, PutMode::Update(tag)).await)
             }
-            _ => return Err(Failed::Inconsistent("an editor asks for what it must not").into()),
+            _ => return Err(Failed::Inconsistent("an editor sent a request of a writer").into()),
         })
     }
 }
@@ -80,8 +80,8 @@ fn outcome(put: Put) -> Answer {
 }
 
 impl Found {
-    /// Changes the list of snapshots: `change` makes the new list of the present one, and is asked again if another machine
-    /// was faster.
+    /// Changes the list of snapshots. `change` makes the new list from the present one; it is called again if another machine
+    /// changed the list first.
     fn edit(&self, change: &mut Change<'_>) -> Result<(), OpenError> {
         let io = self.sources.own();
         let runtime = runtime()?;
@@ -119,7 +119,9 @@ impl Found {
                 Edit::Doubled(_) => {
                     return Err(Failed::Inconsistent("a random name was taken").into());
                 }
-                Edit::Nothing => return Err(Failed::Inconsistent("an editor stands still").into()),
+                Edit::Nothing => {
+                    return Err(Failed::Inconsistent("an editor has no next request").into());
+                }
             }
         }
     }
@@ -145,9 +147,9 @@ impl Found {
                 });
             }
             match added.kind {
-                // Nobody retires a checkpoint while it is this head's.
+                // A writer never retires the checkpoint that `head` names.
                 PinKind::Snapshot => added.base = head.base,
-                // What a clone needs is pinned by its snapshot, unless that was deleted meanwhile.
+                // The snapshot pins the objects of the clone, unless the snapshot was deleted meanwhile.
                 PinKind::Clone => {
                     let pinned = |pin: &Pin| pin.base == added.base;
                     if !roots.pins.iter().any(pinned) {
@@ -164,7 +166,7 @@ impl Found {
         Ok(added)
     }
 
-    /// Deletes a snapshot. What it alone needs goes with a later checkpoint of a writer.
+    /// Deletes a snapshot. A later checkpoint of a writer retires the objects that only this snapshot needed.
     ///
     /// # Errors
     /// [`OpenError::NoSnapshot`], the store's.
@@ -172,7 +174,7 @@ impl Found {
         self.remove_pin(PinKind::Snapshot, name)
     }
 
-    /// Takes a clone that was deleted, or is to be given up, from the list.
+    /// Removes a clone that was deleted, or is to be given up, from the list.
     ///
     /// # Errors
     /// [`OpenError::NoSnapshot`], the store's.
@@ -196,8 +198,8 @@ impl Found {
         Ok(needing)
     }
 
-    /// Removes the pin of this clone at its parent, which may then delete what the clone needed: for a clone that was
-    /// [promoted](crate::StoreDevice::promote), and after it. A parent that is gone is no failure.
+    /// Removes the pin of this clone at its parent, after the clone was [promoted](crate::StoreDevice::promote). The parent may
+    /// then delete the objects that the clone needed. It is no failure if the parent is gone.
     ///
     /// # Errors
     /// [`OpenError::NeedsParents`]: nothing is changed. The store's; damage.

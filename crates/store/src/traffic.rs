@@ -1,11 +1,11 @@
-//! How many requests a store gets at a time, and which GETs are sent twice.
+//! Limit of concurrent requests to a store, and hedged GETs.
 //!
-//! *In flight.* A store that answers 503 or 429 gets fewer requests at a time: half as many, once for all requests that were on
-//! their way together; each success then adds a little (additive increase, multiplicative decrease). Others wait for their turn.
+//! *In flight.* A store that answers 503 or 429 gets fewer requests at a time: the limit is halved, once for all requests in
+//! flight together; each success then adds a little (additive increase, multiplicative decrease). Further requests wait.
 //!
-//! *Hedges.* A GET that has taken longer than 99 of 100 recent ones of its size is sent a second time, and the first answer counts.
-//! Each of the two is a GET that began after the caller asked, so it does not matter which. One in twenty GETs is sent twice at
-//! most, and none while the store asks for less.
+//! *Hedges.* A GET that has taken longer than 99 of 100 recent ones of its size is sent a second time, and the first answer
+//! counts. Both GETs began after the caller asked, so either answer is right. At most one in twenty GETs is sent twice, and
+//! none while the store asks for fewer requests.
 //!
 //! The rules are plain state; time comes from [`Time`], so they run in virtual time as well.
 
@@ -18,13 +18,13 @@ use tokio::sync::oneshot;
 
 /// A clock, and timers on it.
 pub trait Time: Send + Sync + std::fmt::Debug {
-    /// Since some moment.
+    /// Time since a fixed moment.
     fn now(&self) -> Duration;
-    /// Ready when so much has gone by.
+    /// Ready after this time.
     fn sleep(&self, time: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// This machine's time.
+/// The clock of this machine.
 #[derive(Debug)]
 struct RealTime(Instant);
 
@@ -38,50 +38,50 @@ impl Time for RealTime {
     }
 }
 
-/// Requests in flight, at most; where nothing is wrong, so many are allowed.
+/// Most requests in flight; the limit while the store does not throttle.
 const MOST: f64 = 256.0;
-/// GETs of a size that are remembered, and the fewest that say what is late.
+/// Samples kept for each class of sizes, and the fewest from which a deadline is computed.
 const SAMPLES: usize = 256;
 const SAMPLES_LEAST: usize = 100;
-/// No hedge is sent earlier.
+/// Shortest time before a hedge.
 const HEDGE_LEAST: Duration = Duration::from_millis(5);
-/// A hedge costs so many GETs. So many hedges may be saved up.
+/// GETs that pay for one hedge, and most hedges that can be saved up.
 const HEDGE_COST: u64 = 20;
 const HEDGES_SAVED: u64 = 10;
-/// Sizes up to these many bytes are of one kind; larger ones are another.
+/// Upper bounds of the classes of sizes; larger GETs are one more class.
 const SIZES: [u64; 3] = [128 << 10, 1 << 20, 4 << 20];
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// With an answer.
+    /// The store answered.
     Answered,
     /// The store asks for fewer requests.
     Throttled,
-    /// Otherwise.
+    /// Any other end.
     Other,
 }
 
-/// What is left out, for comparison.
+/// Rules to leave out, for comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficRules {
-    /// No GET is sent twice.
+    /// Send no GET twice.
     pub no_hedges: bool,
-    /// The number of requests in flight is not adapted.
+    /// Do not adapt the number of requests in flight.
     pub no_window: bool,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Requests that may be in flight, and are.
+    /// Limit of requests in flight, and their number.
     limit: f64,
     flying: u64,
     waiting: VecDeque<oneshot::Sender<Permit>>,
-    /// When the limit was halved last.
+    /// Time when the limit was last halved.
     halved: Duration,
-    /// How long recent GETs took, by size.
+    /// Durations of recent GETs, by class of sizes.
     samples: [VecDeque<u64>; SIZES.len() + 1],
-    /// What hedges may be paid with.
+    /// GETs saved up to pay for hedges.
     saved: u64,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Traffic {
     pub(crate) throttled: AtomicU64,
 }
 
-/// A request may be sent. Dropped, it makes room for the next.
+/// The right to send a request. Its drop makes room for the next request.
 #[derive(Debug)]
 pub(crate) struct Permit {
     traffic: Option<Arc<Traffic>>,
@@ -119,7 +119,7 @@ impl Drop for Permit {
     }
 }
 
-/// Notes how long a GET took, also of one that is given up: then it took longer.
+/// Notes the duration of a GET; of an abandoned one, a lower bound.
 pub(crate) struct Stopwatch<'a> {
     traffic: &'a Traffic,
     begun: Duration,
@@ -189,7 +189,7 @@ impl Traffic {
                 permit.begun = self.time.now();
                 permit
             }
-            // Nobody drops the sender before it was told.
+            // The sender is never dropped before it sends.
             Err(_) => Permit {
                 traffic: None,
                 begun: self.time.now(),
@@ -197,13 +197,13 @@ impl Traffic {
         }
     }
 
-    /// A request is no longer on its way.
+    /// A request is no longer in flight.
     fn leave(self: &Arc<Self>) {
         self.lock().flying -= 1;
         self.admit();
     }
 
-    /// Lets those in that there is room for.
+    /// Admits waiting requests while there is room.
     fn admit(self: &Arc<Self>) {
         loop {
             let next = {
@@ -217,7 +217,7 @@ impl Traffic {
                 state.flying += 1;
                 next
             };
-            // One that does not wait any more gives its permit back.
+            // A request that no longer waits gives its permit back.
             if let Err(mut unused) = next.send(self.permit()) {
                 unused.traffic = None;
                 self.lock().flying -= 1;
@@ -247,7 +247,7 @@ impl Traffic {
         self.lock().limit as u64
     }
 
-    /// A GET of so many bytes begins.
+    /// Starts a GET of this size.
     pub(crate) fn stopwatch(&self, bytes: u64) -> Stopwatch<'_> {
         Stopwatch {
             traffic: self,
@@ -265,7 +265,7 @@ impl Traffic {
         samples.push_back(time.as_micros() as u64);
     }
 
-    /// After what time a GET of so many bytes is late; none if that is not known yet.
+    /// Time after which a GET of this size is late; none if that is not known yet.
     pub(crate) fn late_after(&self, bytes: u64) -> Option<Duration> {
         let mut state = self.lock();
         state.saved = (state.saved + 1).min(HEDGES_SAVED * HEDGE_COST);

@@ -1,4 +1,4 @@
-//! Volumes as a whole: making, opening, looking.
+//! Volumes as a whole: making, opening and reading them.
 
 use crate::device::{
     Cache, Core, EPOCH_BLOCKS, Opening, Sealed, Sources, StoreDevice, load_root, read_head,
@@ -40,22 +40,22 @@ impl std::fmt::Debug for Found {
     }
 }
 
-/// The snapshot that a machine keeps of the volume as term `previous` left it, when it takes the volume over: flushes that only
-/// a cache of that term has continue it.
+/// The name of the snapshot that a machine makes at a take-over: the volume as term `previous` left it. Flushes that only a
+/// cache of that term has continue this state.
 #[must_use]
 pub fn kept_name(previous: Term) -> String {
     format!("after-term-{}", previous.0)
 }
 
-/// How the last writer left a volume.
+/// The state in which the last writer left a volume.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     pub(crate) released: bool,
-    /// A cache's records continue the last term.
+    /// The records of the cache continue the last term.
     pub(crate) continues: bool,
 }
 
-/// What the machine has that opens a disk.
+/// Settings and memory of the machine that opens a disk.
 pub(crate) struct Own<'a> {
     /// Name of the cache that has this writer's last flushes.
     pub(crate) cache: Option<&'a str>,
@@ -75,62 +75,62 @@ impl Default for Own<'_> {
     }
 }
 
-/// What `head` says of a volume.
+/// The state of a volume according to `head`.
 #[derive(Clone, Debug)]
 pub struct State {
     /// The version of `head`.
     pub version: u64,
-    /// The highest term that was claimed.
+    /// The highest claimed term.
     pub term: Term,
-    /// The last writer has said that it serves nobody any more.
+    /// The last writer has released the volume: it serves no client any more.
     pub released: bool,
-    /// The last writer, as far as it is known.
+    /// The last writer, if it is known.
     pub owner: Option<Owner>,
-    /// Blocks of the disk now.
+    /// Present number of blocks.
     pub blocks: u64,
-    /// The last slot that the published checkpoint has.
+    /// The last slot in the published checkpoint.
     pub checkpoint: Slot,
     /// Snapshots and pins of clones.
     pub roots: Roots,
 }
 
-/// What a volume holds, and in how many objects.
+/// Space and objects that a volume uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Objects of this volume that hold blocks, and their bytes.
+    /// Objects of this volume that hold blocks.
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub object_bytes: u64,
-    /// Objects with the map, and their bytes.
+    /// Objects that hold the map.
     pub map_objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub map_bytes: u64,
-    /// Bytes of blocks that are in use.
+    /// Bytes of blocks in use.
     pub live_bytes: u64,
-    /// Bytes of blocks that the objects were written with, parents included.
+    /// Bytes of blocks that the objects had when they were written, including objects of parents.
     pub held_bytes: u64,
     /// Bytes of blocks that a clone reads from its parents' objects.
     pub parents_bytes: u64,
     /// Slots after the checkpoint.
     pub slots: u64,
-    /// Objects that are retired and not deleted.
+    /// Objects that are retired and not yet deleted.
     pub retired: u64,
 }
 
-/// What a new volume is to be.
+/// Options of a new volume.
 #[derive(Clone, Debug, Default)]
 pub struct CreateOptions {
     /// Compress its units.
     pub compression: Option<Compression>,
     /// Encrypt it, with a key that this file wraps.
     pub key: Option<KeyFile>,
-    /// Blocks of a unit, of [`Features::UNITS`]; without it, 16.
+    /// Blocks of a unit, in the range [`Features::UNITS`]. Default: 16.
     pub unit_blocks: Option<u16>,
     /// The contract `flush=cache`: a flush may be durable on a cache device first.
     pub flush_cache: bool,
 }
 
-/// Makes an empty volume of so many blocks, neither compressed nor encrypted.
+/// Makes an empty volume of this size, neither compressed nor encrypted.
 ///
 /// # Errors
 /// [`OpenError::Exists`], or the store's.
@@ -138,7 +138,7 @@ pub fn create(location: Location, blocks: u64, patience: Duration) -> Result<Vol
     create_with(location, blocks, &CreateOptions::default(), patience)
 }
 
-/// Makes an empty volume of so many blocks.
+/// Makes an empty volume of this size.
 ///
 /// # Errors
 /// [`OpenError::Exists`], or the store's.
@@ -200,7 +200,7 @@ fn create_as(
     Ok(())
 }
 
-/// Whether a volume is there.
+/// Whether there is a volume at a location.
 ///
 /// # Errors
 /// The store's.
@@ -254,7 +254,7 @@ impl Found {
         Ok((Found { object, sources }, keys))
     }
 
-    /// Finds a volume whose parents are at these places, whatever their URLs were when it was cloned.
+    /// Finds a volume whose parents are at these locations instead of the URLs in its object `volume`.
     ///
     /// # Errors
     /// As of [`Found::new`].
@@ -275,13 +275,13 @@ impl Found {
         self.object.id
     }
 
-    /// What never changes.
+    /// The immutable properties.
     #[must_use]
     pub fn object(&self) -> &VolumeObject {
         &self.object
     }
 
-    /// The size of the disk, where `head` has `grown`.
+    /// Size of the disk, if `head` has the size `grown`.
     pub(crate) fn blocks(&self, grown: u64) -> u64 {
         self.object.blocks.max(grown)
     }
@@ -290,7 +290,7 @@ impl Found {
         self.sources.own().location.url.clone()
     }
 
-    /// What `head` says now.
+    /// Reads the present state from `head`.
     ///
     /// # Errors
     /// The store's.
@@ -315,8 +315,8 @@ impl Found {
     /// Takes the volume over and opens it for writing. A previous owner is fenced.
     ///
     /// # Errors
-    /// [`OpenError::InUse`], [`OpenError::Elsewhere`] and [`OpenError::CacheLeft`] unless it is to be taken over; the store's;
-    /// damage.
+    /// [`OpenError::InUse`], [`OpenError::Elsewhere`] and [`OpenError::CacheLeft`] unless the options ask for a take-over; the
+    /// store's; damage.
     pub fn open(&self, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
         self.open_with(options, None)
     }
@@ -342,8 +342,8 @@ impl Found {
         Ok(disk)
     }
 
-    /// Whether the volume may be opened, and how its last writer left it. `continues`: whether a cache's records continue a
-    /// term.
+    /// Checks whether the volume may be opened. Returns the state in which its last writer left it. `continues`: whether the
+    /// records of the cache continue a term.
     pub(crate) fn may_open(
         &self,
         options: &OpenOptions,
@@ -393,8 +393,8 @@ impl Found {
         StoreDevice::open(self.sources.clone(), how, options, sealed)
     }
 
-    /// After a take-over of a volume under `flush=cache`: keeps a snapshot of it as term `last` left it. Flushes that only a cache
-    /// of that term has continue it.
+    /// After a take-over of a volume with the contract `flush=cache`: makes a snapshot of the state that term `last` left.
+    /// Flushes that only a cache of that term has continue this state.
     pub(crate) fn keep_what_was(
         &self,
         disk: &StoreDevice,
@@ -412,12 +412,12 @@ impl Found {
         }
     }
 
-    /// The term that is open, or the last one that was.
+    /// The open term, or the last one that was open.
     pub(crate) fn open_term(&self) -> Result<Option<Term>, OpenError> {
         Ok(read_head(self.sources.own())?.head.open_term())
     }
 
-    /// Looks at the volume as it is now, without a claim: its last acknowledged flush, or a later one.
+    /// Opens the present state of the volume for reading, without a claim: its last acknowledged flush, or a later one.
     ///
     /// # Errors
     /// The store's; damage.
@@ -433,12 +433,12 @@ impl Found {
         )
     }
 
-    /// Looks at a snapshot.
+    /// Opens a snapshot for reading.
     ///
     /// # Errors
     /// [`OpenError::NoSnapshot`]; the store's; damage.
     pub fn look_at(&self, name: &str, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
-        // A snapshot is no larger than the volume is now; what the volume gained since then is none of its file system's.
+        // A snapshot is never larger than the volume is now. Its file system does not use blocks that the volume gained later.
         let blocks = self.state()?.blocks;
         let pin = self.snapshot(name)?;
         let loaded = load_root(&self.sources, pin.base, None)?;
@@ -457,7 +457,7 @@ impl Found {
         })
     }
 
-    /// What the volume holds now.
+    /// The space that the volume uses now.
     ///
     /// # Errors
     /// The store's; damage.
@@ -467,9 +467,9 @@ impl Found {
         Ok(core.usage(&head.head))
     }
 
-    /// Makes a clone of a snapshot at another place: a writable volume that begins with what the snapshot has. The snapshot's
-    /// objects stay as long as the clone is not deleted from this volume's list. A clone of an encrypted volume has its key, which
-    /// this key file wraps.
+    /// Makes a clone of a snapshot at another location: a writable volume that begins with the snapshot's contents. The
+    /// snapshot's objects stay until the clone is removed from this volume's list. A clone of an encrypted volume has the same
+    /// key; `key` is the key file that wraps it for the clone.
     ///
     /// # Errors
     /// [`OpenError::NoSnapshot`], [`OpenError::Exists`], the store's.
@@ -493,7 +493,7 @@ impl Found {
             return Err(OpenError::Exists(location.url));
         }
         let id = random_volume()?;
-        // The pin comes first: a clone without a pin could lose what it reads.
+        // The pin comes first: a clone without a pin could lose the objects that it reads.
         self.add_pin(Pin {
             kind: PinKind::Clone,
             name: location.url.clone(),
@@ -518,8 +518,8 @@ impl Found {
         Ok(id)
     }
 
-    /// Wraps the volume's key by another key file. Nothing that the volume holds is written anew, so a copy of the
-    /// earlier object `key` still opens with the old file.
+    /// Wraps the volume's key by another key file. No data is encrypted again, so a copy of the earlier object `key` still
+    /// opens the volume with the old file.
     ///
     /// # Errors
     /// [`OpenError::NotEncrypted`], the store's.

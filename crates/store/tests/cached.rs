@@ -1,5 +1,5 @@
-//! `flush=cache`: a flush is durable on the cache first. Crashes and take-overs at random are in `lab/store-sim`; here are the
-//! rules one by one, and caches that are not what they should be.
+//! `flush=cache`: a flush is durable on the cache first. Random crashes and take-overs are in `lab/store-sim`; these tests
+//! check each rule alone, and damaged or foreign caches.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -65,7 +65,7 @@ fn write(disk: &dyn BlockDevice, at: u64, value: u64) {
 }
 
 #[test]
-fn what_only_the_cache_has_is_sent_by_the_next_opening() {
+fn the_next_opening_sends_flushes_that_only_the_cache_has() {
     let store = Arc::new(InMemory::new());
     volume(&store, "v");
     let device = Arc::new(MemDevice::new(CACHE_BLOCKS));
@@ -75,7 +75,7 @@ fn what_only_the_cache_has_is_sent_by_the_next_opening() {
     disk.flush().unwrap();
     disk.wait_for_store().unwrap();
     assert_eq!(disk.lag().flushes, 0);
-    // From now on the store is away.
+    // From now on the store is unreachable.
     first.dead.store(true, SeqCst);
     for value in 2..20 {
         write(&disk, value % 5, value);
@@ -129,7 +129,7 @@ fn a_flush_waits_while_the_store_lacks_one_that_is_too_old() {
         1,
         "the store has what is older than the lag"
     );
-    // Nothing is acknowledged any more after another machine took over and the lag has passed.
+    // After a take-over by another machine, nothing is acknowledged once the lag has passed.
     let other = Client::of(&store).volume().open(&options()).unwrap();
     write(&disk, 4, 4);
     now_ms.fetch_add(2 * LAG.as_millis() as u64, SeqCst);
@@ -143,7 +143,7 @@ fn a_flush_waits_while_the_store_lacks_one_that_is_too_old() {
 }
 
 #[test]
-fn a_log_goes_round_and_a_full_one_waits_for_the_store() {
+fn a_log_wraps_around_and_a_full_log_waits_for_the_store() {
     let store = Arc::new(InMemory::new());
     volume(&store, "v");
     let device = Arc::new(MemDevice::new(2 + 64));
@@ -209,7 +209,7 @@ fn caches_of_other_volumes_foreign_devices_and_other_contracts_are_refused() {
     longer.extend([0; BLOCK_SIZE]);
     let why = at("v", &Arc::new(MemDevice::from_bytes(&longer))).unwrap();
     assert!(why.contains("515 blocks, and had 514"), "{why}");
-    // Nothing to salvage, and nothing that would have to be.
+    // There is nothing to salvage.
     let salvage = |device: &Arc<MemDevice>| {
         let to = client.location("clone");
         let found = client.find("v").unwrap();
@@ -227,7 +227,7 @@ fn caches_of_other_volumes_foreign_devices_and_other_contracts_are_refused() {
     assert!(matches!(salvage(&device), OpenError::NotDeposed { .. }));
 }
 
-/// Flips of single bits, zeros, and old bytes: the disk is one that a flush left, or the cache is refused.
+/// Flips of single bits, zeros, and old bytes: the disk is the state of some flush, or the cache is refused.
 #[test]
 fn a_damaged_cache_is_refused_or_ends_before_the_damage() {
     let store = Arc::new(InMemory::new());
@@ -255,7 +255,7 @@ fn a_damaged_cache_is_refused_or_ends_before_the_damage() {
             _ => bytes[at..at + BLOCK_SIZE].fill(0),
         }
         let damaged = Arc::new(MemDevice::from_bytes(&bytes));
-        // A store of its own for each, as it was then.
+        // Each trial has its own copy of the store.
         let before = Arc::new(store.fork());
         match open(&Client::of(&before), &damaged) {
             Ok(disk) => {
@@ -267,7 +267,7 @@ fn a_damaged_cache_is_refused_or_ends_before_the_damage() {
                 shorter += u64::from(last < 12);
             }
             Err(error) => {
-                // Without its newest header it is of an older term.
+                // Without its newest header, the cache belongs to an older term.
                 let of_cache = matches!(error, OpenError::Cache { .. } | OpenError::Deposed { .. });
                 assert!(of_cache, "{error}");
                 refused += 1;

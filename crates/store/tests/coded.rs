@@ -1,4 +1,4 @@
-//! Volumes that are compressed or encrypted: what is read back, what the store sees, what is refused.
+//! Compressed and encrypted volumes: reads return the written blocks, the store sees no plaintext, tampering is refused.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -19,7 +19,7 @@ use support::{Client, Random, key_file, names, options};
 
 const BLOCKS: u64 = 1 << 14;
 const PATIENCE: Duration = Duration::from_secs(5);
-/// It stands in every block and in the name of a snapshot.
+/// A text in every block and in the name of a snapshot.
 const SECRET: &[u8] = b"nobody shall read this";
 
 fn coded(zstd: bool, key: Option<KeyFile>, unit_blocks: Option<u16>) -> CreateOptions {
@@ -41,7 +41,7 @@ fn block(at: u64, round: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes runs of several lengths, large ones in objects of their own. Returns what each block holds.
+/// Writes runs of several lengths, large ones in objects of their own. Adds the contents of each block to `model`.
 fn fill(disk: &StoreDevice, model: &mut HashMap<u64, u64>, round: u64) {
     for (first, count) in [(0, 1), (7, 3), (100, 40), (1000, 2100), (5000, 300)] {
         let first = first + round * 11;
@@ -49,7 +49,7 @@ fn fill(disk: &StoreDevice, model: &mut HashMap<u64, u64>, round: u64) {
             .flat_map(|at| block(at, round))
             .collect();
         disk.write(BlockNo(first), &[&bytes]).unwrap();
-        // What has not landed is read, too.
+        // Objects that have not landed are read, too.
         compare(disk, &HashMap::from([(first, round)]));
         disk.flush().unwrap();
         model.extend((first..first + count).map(|at| (at, round)));
@@ -78,7 +78,7 @@ fn put(store: &InMemory, name: &str, bytes: &[u8]) {
     wait(store.put(&Path::from(name), bytes.to_vec().into())).unwrap();
 }
 
-/// A volume `v` with a snapshot and two rounds of writes; what the snapshot and the volume hold.
+/// A volume `v` with a snapshot and two rounds of writes; and the contents of the snapshot and of the volume.
 fn volume(
     store: &Arc<InMemory>,
     coded: &CreateOptions,
@@ -103,7 +103,7 @@ fn volume(
 }
 
 #[test]
-fn every_coding_gives_back_what_was_written() {
+fn every_coding_returns_the_written_blocks() {
     for (zstd, encrypted, unit) in [
         (true, false, None),
         (false, true, None),
@@ -183,12 +183,12 @@ fn a_store_sees_nothing_of_an_encrypted_volume() {
         let seen = listed
             .iter()
             .filter(|name| holds(&get(&store, name), SECRET));
-        // Without a key the same search finds blocks and the snapshot's name: it can fail.
+        // In a volume without a key, the same search finds blocks and the snapshot's name: so the search works.
         assert_eq!(seen.count() == 0, encrypted);
     }
 }
 
-/// The places of all cells of an encrypted volume's objects, with their salts: what makes a key and a nonce.
+/// The offsets of all cells of an encrypted volume's objects, with their salts: they determine key and nonce.
 fn nonces(store: &Arc<InMemory>) -> Vec<([u8; 16], u32)> {
     let mut found = Vec::new();
     for name in names(store) {
@@ -214,7 +214,7 @@ fn nonces(store: &Arc<InMemory>) -> Vec<([u8; 16], u32)> {
     found
 }
 
-/// Two lives of a machine, the second one as it is after the first one's memory was copied.
+/// Two runs of a machine; the second one starts with a copy of the first one's memory.
 fn repeated_nonces(fault: Option<DeviceFault>) -> usize {
     let store = Arc::new(InMemory::new());
     let client = Client::with_key(&store, key_file(1));
@@ -249,7 +249,7 @@ fn no_nonce_is_used_twice_with_a_key() {
 }
 
 #[test]
-fn a_wrong_a_missing_and_a_needless_key_are_told_apart() {
+fn wrong_missing_and_needless_keys_give_different_errors() {
     let store = Arc::new(InMemory::new());
     let (client, _, model) = volume(&store, &coded(false, Some(key_file(1)), None));
     let with = |key: Option<KeyFile>| {
@@ -288,7 +288,7 @@ fn a_wrong_a_missing_and_a_needless_key_are_told_apart() {
     assert!(matches!(KeyFile::new(&long), Err(KeyFileError::Size(_))));
 }
 
-/// Whatever a store gives instead of an object is refused: flipped, cut, gone, or another object of the same volume.
+/// Any change of an object is refused: a flipped bit, a cut, a deletion, or another object of the same volume.
 #[test]
 fn tampered_and_swapped_objects_are_refused() {
     let store = Arc::new(InMemory::new());
@@ -302,7 +302,7 @@ fn tampered_and_swapped_objects_are_refused() {
         key: Some(key_file(1)),
         ..Access::default()
     };
-    // Whether a check, or what comes before one, finds anything.
+    // Whether opening or checking the volume fails.
     let finds = || {
         let patience = Duration::from_millis(50);
         let found = Found::new(client.location("v"), &access, patience);
@@ -310,7 +310,7 @@ fn tampered_and_swapped_objects_are_refused() {
         checked.map_or(true, |checked| !checked.findings.is_empty())
     };
     assert!(!finds());
-    // What nothing needs any more is not looked at.
+    // A check does not read objects that nothing needs.
     let needed: Vec<_> = whole
         .iter()
         .filter(|(name, bytes)| {
@@ -340,7 +340,7 @@ fn tampered_and_swapped_objects_are_refused() {
     assert!(!finds());
 }
 
-/// A store that puts a plain volume in the place of an encrypted one, or changes what `volume` says, is found out.
+/// A plain volume in the place of an encrypted one, and a changed object `volume`, are detected.
 #[test]
 fn the_object_volume_cannot_be_changed_without_the_key() {
     let store = Arc::new(InMemory::new());
@@ -355,7 +355,7 @@ fn the_object_volume_cannot_be_changed_without_the_key() {
     let error = client.find("v").unwrap_err();
     assert!(matches!(error, OpenError::Store(_)), "{error}");
     put(&store, "v/key", &get(&larger, "v/key"));
-    // Now all fits together, but the rest is the other volume's.
+    // Now `volume` and `key` fit each other, but the rest belongs to the other volume.
     assert!(client.volume().state().is_err());
     let plain = Client::of(&larger);
     create(plain.location("plain"), BLOCKS, PATIENCE).unwrap();

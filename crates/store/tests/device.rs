@@ -1,5 +1,5 @@
-//! The disk over a store that misbehaves: after any death of the machine it is a flush, and no older than the last
-//! acknowledged one; a fenced writer acknowledges nothing.
+//! The disk over a misbehaving store: after any crash of the machine, the disk is the state of a flush that is not older than
+//! the last acknowledged one; a fenced writer acknowledges nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -23,7 +23,7 @@ fn fresh(client: &Arc<Client>) {
     create(client.location("v"), BLOCKS, Duration::from_secs(5)).unwrap();
 }
 
-/// What a block holds that was written with this number; 0 is never written.
+/// The contents of a block that was written with this number; 0 is never written.
 fn block(at: u64, number: u64) -> Vec<u8> {
     if number == 0 {
         return vec![0; BLOCK_SIZE];
@@ -67,8 +67,8 @@ fn write(disk: &StoreDevice, model: &mut [u64], at: u64, count: u64, number: u64
     done
 }
 
-/// One life of a machine: random requests until it dies, or so many. `flushed` becomes the contents that a flush
-/// acknowledged; `allowed`, further ones that may survive: of flushes under way.
+/// One run of a machine: random requests until it dies, or `steps` of them. `flushed` becomes the contents of the last
+/// acknowledged flush. `live` returns further contents that may survive: those of flushes in flight.
 struct Life<'a> {
     random: &'a mut Random,
     number: &'a mut u64,
@@ -79,7 +79,7 @@ struct Life<'a> {
 impl Life<'_> {
     fn live(&mut self, disk: &StoreDevice) -> Vec<Vec<u64>> {
         let mut model = self.flushed.clone();
-        // Epochs that were closed and not waited for, and what they leave.
+        // Epochs that were closed and not waited for, and the contents that they leave.
         let mut closed: Vec<(Ticket, Vec<u64>)> = Vec::new();
         let left = |closed: Vec<(Ticket, Vec<u64>)>| closed.into_iter().map(|(_, disk)| disk);
         for _ in 0..self.steps {
@@ -107,7 +107,7 @@ impl Life<'_> {
                     done
                 }
                 11 => {
-                    // Waits for what is closed.
+                    // Waits for closed epochs.
                     let done = disk.rollback().is_ok();
                     if done {
                         let last = left(std::mem::take(&mut closed)).next_back();
@@ -127,7 +127,7 @@ impl Life<'_> {
                     let which = self.random.below(closed.len() as u64) as usize;
                     let done = Snapshot::wait(disk, closed[which].0).is_ok();
                     if done {
-                        // It, and all before it.
+                        // This epoch and all before it are durable.
                         let durable = closed.drain(..=which).next_back();
                         self.flushed.clone_from(&durable.unwrap().1);
                     }
@@ -136,7 +136,7 @@ impl Life<'_> {
                 12 => disk.checkpoint().is_ok(),
                 13 => disk.collect(90).is_ok(),
                 14 => {
-                    // What is read is what was written, flushed or not.
+                    // Reads return the written blocks, flushed or not.
                     let mut buf = vec![0; 64 * BLOCK_SIZE];
                     match disk.read(BlockNo(at), &mut buf) {
                         Ok(()) => {
@@ -155,7 +155,7 @@ impl Life<'_> {
                         closed.clear();
                         true
                     }
-                    // What is on its way may survive.
+                    // Flushes in flight may survive.
                     Err(_) => return left(closed).chain([model]).collect(),
                 },
             };
@@ -167,11 +167,11 @@ impl Life<'_> {
     }
 }
 
-/// What a rule that is left out looks like.
+/// Planted faults of the disk and of the protocol.
 type Fault = (Option<DeviceFault>, Faults);
 
-/// The power goes at any PUT, which takes effect or not; the next machine finds the last flush, or the one under way. Returns
-/// how many machines died, and how many flushes under way survived.
+/// The power fails at any PUT, which takes effect or not; the next machine finds the last flush, or the one in flight. Returns
+/// the number of crashes, and the number of flushes in flight that survived.
 fn deaths(seeds: std::ops::Range<u64>, faults: Fault) -> (u64, u64) {
     let (mut deaths, mut unclean) = (0, 0);
     for seed in seeds {
@@ -231,7 +231,7 @@ fn deaths(seeds: std::ops::Range<u64>, faults: Fault) -> (u64, u64) {
             }
             deaths += u64::from(client.dead.load(SeqCst));
             allowed.push(flushed.clone());
-            // Another machine, which the store serves well.
+            // Another machine, with a healthy connection to the store.
             let other = Client::of(&store);
             other.key.lock().unwrap().clone_from(&key);
             let disk = other.volume().open(&options()).unwrap();
@@ -263,7 +263,7 @@ fn after_a_death_at_any_request_the_disk_is_the_last_flush() {
     assert!(deaths > 6 && unclean > 0, "{deaths} deaths, {unclean}");
 }
 
-/// A trial that cannot fail proves nothing: with a rule left out, it does.
+/// A test that cannot fail proves nothing: with a planted fault, it fails.
 #[test]
 fn a_rule_that_is_left_out_is_found() {
     for fault in [
@@ -289,7 +289,7 @@ fn a_rule_that_is_left_out_is_found() {
     assert!(found.is_err(), "a fenced writer that goes on was not found");
 }
 
-/// The old writer goes on after a take-over: it is fenced, and nothing of it shows.
+/// The old writer goes on after a take-over: it is fenced, and none of its writes is visible.
 #[test]
 fn a_fenced_writer_acknowledges_nothing() {
     fencing(Fault::default());
@@ -323,8 +323,8 @@ fn fencing(faults: Fault) {
     assert_eq!(contents(&third), model);
 }
 
-/// A machine that was taken over does not know it yet: whatever it does first, checkpoints and collection included, its
-/// successor loses nothing, and nothing new of it is acknowledged.
+/// A fenced machine does not know it yet: whatever it does first, including checkpoints and collection, its successor loses
+/// nothing, and no new flush of the old machine is acknowledged.
 fn deposed(seeds: std::ops::Range<u64>, faults: Fault) {
     for seed in seeds {
         let mut random = Random(seed);
@@ -344,7 +344,7 @@ fn deposed(seeds: std::ops::Range<u64>, faults: Fault) {
             steps: 25,
         };
         let closed = life.live(&old).pop();
-        // Waits for what is closed.
+        // Waits for closed epochs.
         old.rollback().unwrap();
         flushed = closed.unwrap_or(flushed);
         assert!(write(&old, &mut flushed, 1, 40, 1 << 20), "seed {seed}");
@@ -373,7 +373,7 @@ fn deposed(seeds: std::ops::Range<u64>, faults: Fault) {
             }
         };
         if seed % 2 == 0 {
-            // Its first deed that the successor could notice.
+            // Its first action that could affect the successor.
             assert!(
                 old.checkpoint().is_err(),
                 "seed {seed}: a fenced checkpoint"
@@ -398,7 +398,7 @@ fn a_machine_that_was_taken_over_harms_nothing() {
     deposed(0..6, Fault::default());
 }
 
-/// Answers are lost and requests fail: all is repeated or recognised, nothing is done twice.
+/// Answers are lost and requests fail: each request is repeated or recognised as done, and none takes effect twice.
 #[test]
 fn lost_answers_and_errors_end_by_themselves() {
     let store = Arc::new(InMemory::new());
@@ -448,7 +448,7 @@ fn rollback_forgets_what_was_not_flushed_and_its_objects_go() {
     assert_eq!(contents(&disk), model);
 }
 
-/// Requests are money: none when idle, one for a flush, a few for a mount.
+/// Requests cost money: none when idle, one for a flush, a few for a mount.
 #[test]
 fn requests_are_as_few_as_stated() {
     let store = Arc::new(InMemory::new());
@@ -487,7 +487,7 @@ fn requests_are_as_few_as_stated() {
     assert!(gets < 30, "{gets} GETs for all of the disk");
 }
 
-/// Overwriting again and again does not fill the store, snapshots keep what they have, and clones live on.
+/// Repeated overwriting does not fill the store, snapshots keep their contents, and clones stay usable.
 #[test]
 fn collection_frees_what_is_dead_and_snapshots_keep_theirs() {
     snapshots(Fault::default());
@@ -541,7 +541,7 @@ fn snapshots(faults: Fault) {
         "{usage:?}"
     );
     assert_eq!(volume.check(&mut |_, _| {}).unwrap().findings, []);
-    // The clone begins with the snapshot, is written by itself, and the original does not notice.
+    // The clone begins with the snapshot, and writes to it do not change the original.
     drop(disk);
     let clone = || Client::of(&store).location("clone");
     let open = |place| {
@@ -562,7 +562,7 @@ fn snapshots(faults: Fault) {
     let copy = open(clone()).open(&options()).unwrap();
     assert_eq!(contents(&copy), copied);
     assert_eq!(open(clone()).check(&mut |_, _| {}).unwrap().findings, []);
-    // Without snapshot and clone, what they alone had goes.
+    // Without snapshot and clone, the objects that only they needed are deleted.
     let objects = names(&store).len();
     volume.forget_clone("memory://clone").unwrap();
     volume.delete_snapshot("one").unwrap();
@@ -582,7 +582,8 @@ fn snapshots(faults: Fault) {
 }
 
 /// Story: the root of a checkpoint listed what it retired, then a snapshot was made, then the checkpoint was published without
-/// retiring what the snapshot needs. The writer died. Its successor believed the root's list, and the snapshot lost its objects.
+/// retiring what the snapshot needs. The writer died. Its successor believed the root's list, and the snapshot lost its
+/// objects.
 #[test]
 fn a_snapshot_made_while_a_writer_runs_outlives_the_writer() {
     let store = Arc::new(InMemory::new());
@@ -595,7 +596,7 @@ fn a_snapshot_made_while_a_writer_runs_outlives_the_writer() {
     old.checkpoint().unwrap();
     let kept = model.clone();
     Client::of(&store).volume().make_snapshot("kept").unwrap();
-    // The writer has not seen that, and retires what it writes over.
+    // The writer has not seen the snapshot, and retires the objects that it overwrites.
     assert!(write(&old, &mut model, 0, 3000, 2));
     old.flush().unwrap();
     old.checkpoint().unwrap();

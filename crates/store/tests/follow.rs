@@ -1,4 +1,5 @@
-//! A follower sees exactly what flushes left, one after the other, while a writer goes on, checkpoints, collects, and is taken over.
+//! A follower sees exactly what flushes left, one after the other, while a writer goes on, checkpoints, collects, and is taken
+//! over.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -27,7 +28,7 @@ fn following() -> OpenOptions {
 fn contents(disk: &StoreDevice) -> Vec<u8> {
     let mut all = vec![0; BLOCKS as usize * BLOCK_SIZE];
     disk.read(BlockNo(0), &mut all).unwrap();
-    // The first byte of each block says which write it has.
+    // The first byte of each block identifies its write.
     for block in all.chunks_exact(BLOCK_SIZE) {
         assert!(block.iter().all(|byte| *byte == block[0]), "a mixture");
     }
@@ -68,7 +69,7 @@ fn each_state_is_a_flush_and_later_than_the_one_before() {
                 }
                 8 => disk.checkpoint().unwrap(),
                 9 if random.below(4) == 0 => {
-                    // Another machine takes over what was flushed.
+                    // Another machine takes over the flushed state.
                     let other = Client::of(&store);
                     disk = other.volume().open(&options()).unwrap();
                     model.clone_from(flushed.last().unwrap());
@@ -79,7 +80,7 @@ fn each_state_is_a_flush_and_later_than_the_one_before() {
                         continue;
                     };
                     if random.below(4) == 0 {
-                        // The caller could not serve it: it is offered again, though nothing is new.
+                        // The caller could not serve the state: it is returned again, although there is nothing new.
                         let again = follower.poll().unwrap().map(|again| contents(&again));
                         assert!(again == Some(contents(&state)), "seed {seed}, step {step}");
                     }
@@ -89,7 +90,7 @@ fn each_state_is_a_flush_and_later_than_the_one_before() {
                     let which =
                         which.unwrap_or_else(|| panic!("seed {seed}, step {step}: no flush"));
                     assert!(which >= last, "seed {seed}, step {step}: an earlier flush");
-                    // All that was acknowledged before the store was asked.
+                    // The state has all flushes that were acknowledged before the poll.
                     let newest = *flushed.last().unwrap() == found;
                     assert!(newest, "seed {seed}, step {step}: not the last flush");
                     last = which;
@@ -134,8 +135,8 @@ fn earlier_states_stay_what_they_were() {
     assert_eq!(states.len(), 20);
 }
 
-/// What the last state needs may be deleted when the store has not answered for the time that deleted objects are kept,
-/// counted from the last question that was answered.
+/// Objects of the last state may be deleted when the store has not answered for the time `keep_deleted`, counted from the last
+/// request that it answered.
 #[test]
 fn a_follower_knows_how_long_it_may_serve() {
     for (faults, ends_at) in [
@@ -181,9 +182,9 @@ fn a_follower_knows_how_long_it_may_serve() {
     }
 }
 
-/// A state that could not be served does not prolong the time of the one that is: its checkpoint may be gone.
+/// A new state that is not served does not renew the lease of the served one, whose checkpoint may be gone.
 #[test]
-fn only_what_is_served_is_renewed() {
+fn only_the_served_state_is_renewed() {
     let store = Arc::new(InMemory::new());
     let client = Client::of(&store);
     create(client.location("v"), BLOCKS, Duration::from_secs(5)).unwrap();

@@ -1,4 +1,4 @@
-//! A disk that grows: its size is durable before a block beyond the old end is, whatever dies when.
+//! A disk that grows: its size is durable before a block beyond the old end is, whenever the machine dies.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -39,7 +39,7 @@ fn holds(disk: &StoreDevice, at: u64, byte: u8) {
 }
 
 #[test]
-fn whoever_comes_later_finds_the_new_size_and_what_was_there() {
+fn later_openings_find_the_new_size_and_the_old_contents() {
     let store = Arc::new(InMemory::new());
     let client = Client::of(&store);
     fresh(&client);
@@ -48,7 +48,7 @@ fn whoever_comes_later_finds_the_new_size_and_what_was_there() {
     assert!(put(&disk, BEFORE, 1).is_err(), "beyond the end");
     disk.checkpoint().unwrap();
     client.volume().make_snapshot("small").unwrap();
-    // One who follows, and one who looks at the volume as it is.
+    // A follower, and a read-only opening.
     let reader = Client::of(&store);
     let (mut follower, first) =
         Follower::new(reader.volume(), options(), LagClock::default()).unwrap();
@@ -57,7 +57,7 @@ fn whoever_comes_later_finds_the_new_size_and_what_was_there() {
     disk.grow(BEFORE).unwrap();
     assert_eq!(blocks(&disk), AFTER);
     put(&disk, AFTER - 1, 2).unwrap();
-    // Who else changes `head` keeps the size.
+    // Other machines that change `head` keep the size.
     client.volume().make_snapshot("large").unwrap();
     let state = follower.poll().unwrap().unwrap();
     assert_eq!(blocks(&state), AFTER);
@@ -67,7 +67,7 @@ fn whoever_comes_later_finds_the_new_size_and_what_was_there() {
         holds(looked, 7, 1);
     }
     assert_eq!(client.volume().state().unwrap().blocks, AFTER);
-    // The machine dies; a successor, and one after a clean end, have it.
+    // After a crash, and after a clean shutdown, the successor has the size.
     client.dead.store(true, SeqCst);
     drop(disk);
     for _ in 0..2 {
@@ -83,7 +83,7 @@ fn whoever_comes_later_finds_the_new_size_and_what_was_there() {
     let snapshot = now.volume().look_at("small", &options()).unwrap();
     holds(&snapshot, 7, 1);
     holds(&snapshot, AFTER - 1, 0);
-    // A clone has the size at its making.
+    // A clone has the size that the volume had when the clone was made.
     (now.volume())
         .clone_to("small", now.location("c"), None, Duration::from_secs(5))
         .unwrap();
@@ -106,8 +106,8 @@ fn whoever_comes_later_finds_the_new_size_and_what_was_there() {
     );
 }
 
-/// The machine dies with each of its requests in turn, before or after that takes effect. Whatever was acknowledged beyond the
-/// old end can be read by the successor. Says how often a death came before the new size and how often after it.
+/// The machine dies at each of its requests in turn, before or after the request takes effect. The successor can read every
+/// acknowledged block beyond the old end. Returns the number of crashes that left the old size, and the new size.
 fn deaths(fault: Option<DeviceFault>) -> (u64, u64) {
     let (mut small, mut large) = (0, 0);
     for after_effect in [false, true] {
@@ -153,7 +153,7 @@ fn deaths(fault: Option<DeviceFault>) -> (u64, u64) {
             for at in 0..acknowledged {
                 holds(&disk, BEFORE + at, 1 + at as u8);
             }
-            // Started again, it ends well.
+            // After a restart, growing succeeds.
             disk.grow(AFTER).unwrap();
             put(&disk, AFTER - 1, 7).unwrap();
             holds(&disk, AFTER - 1, 7);

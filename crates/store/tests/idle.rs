@@ -1,4 +1,4 @@
-//! A cached disk with nothing to send sleeps. A program of its own: it looks at all threads of the process.
+//! The threads of an idle cached disk sleep. This is a separate program because it checks all threads of the process.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -12,7 +12,7 @@ use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, MemDevice};
 use steadfast_store::{CacheOptions, CreateOptions, create_with};
 use support::{Client, options};
 
-/// How often the threads of the cache went to sleep so far.
+/// Number of times that the threads of the cache went to sleep.
 fn sleeps() -> u64 {
     let of = |task: &Path| {
         let name = std::fs::read_to_string(task.join("comm")).ok()?;
@@ -30,7 +30,7 @@ fn sleeps() -> u64 {
     tasks.filter_map(|task| of(&task.unwrap().path())).sum()
 }
 
-/// The threads looked at the clock fifty times a second, also when nothing was to be sent.
+/// The threads checked the clock fifty times a second, even when there was nothing to send.
 #[test]
 fn an_idle_disk_wakes_no_thread() {
     let store = Arc::new(InMemory::new());
@@ -48,7 +48,7 @@ fn an_idle_disk_wakes_no_thread() {
     disk.flush().unwrap();
     disk.wait_for_store().unwrap();
     assert!(sleeps() > 0, "there are no such threads");
-    // Soon nothing is left to do; on a busy machine it takes a while.
+    // The threads soon have nothing to do; on a busy machine it takes a while.
     let rests = |_| {
         let before = sleeps();
         std::thread::sleep(Duration::from_millis(200));

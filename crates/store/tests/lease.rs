@@ -1,5 +1,5 @@
-//! Who may answer clients, and when: a writer while its lease holds, its successor after that. And notes, which are durable
-//! exactly if their epoch is.
+//! Leases: a writer may answer clients while its lease holds, its successor after that. And notes, which are durable exactly if
+//! their epoch is.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -21,7 +21,7 @@ use support::{Client, Hook, key_file, options};
 const BLOCKS: u64 = 1 << 12;
 const START: u64 = 1_000_000;
 const LEASE: u64 = 5_000;
-/// A successor waits a twentieth longer, and a millisecond for what the clock does not show.
+/// A successor waits a twentieth longer, and one more millisecond for the resolution of the clock.
 const WAITED: u64 = LEASE + LEASE / 20 + 1;
 
 struct World {
@@ -94,7 +94,7 @@ fn take_over(faults: (Option<DeviceFault>, Faults)) -> (bool, u64) {
             step => (START + step * 50).min(START + WAITED),
         };
         world.now.store(at, SeqCst);
-        // Time for the one that waits to look at its clock.
+        // Time for the waiting machine to check its clock.
         std::thread::sleep(Duration::from_millis(if step % 10 == 0 { 60 } else { 2 }));
         let opened = opening.is_finished();
         let answers = lease.left() > Duration::ZERO || faults.0 == Some(DeviceFault::LeaseUnheeded);
@@ -129,7 +129,7 @@ fn a_machine_that_answers_without_a_lease_is_found() {
     assert!(both);
 }
 
-/// The answer takes three seconds: they are a part of the lease.
+/// The answer takes three seconds, which count as part of the lease.
 #[test]
 fn a_lease_counts_from_the_start_of_the_request_that_proves_it() {
     for (faults, left) in [
@@ -161,7 +161,7 @@ fn a_lease_counts_from_the_start_of_the_request_that_proves_it() {
     }
 }
 
-/// The lease is renewed by flushes, and by a read of `head` where there are none: never more than two in its time.
+/// Flushes renew the lease; without flushes, reads of `head` do: at most two in the time of a lease.
 #[test]
 fn an_idle_lease_costs_a_request_in_half_its_time() {
     let world = World::new();
@@ -178,7 +178,7 @@ fn an_idle_lease_costs_a_request_in_half_its_time() {
     let gets = client.gets.load(Relaxed) - before.0;
     assert!((20..=40).contains(&gets), "{gets} GETs in 100 s");
     assert_eq!(client.puts.load(Relaxed), before.1);
-    // Flushes are proofs, too.
+    // Flushes also prove the ownership.
     let before = client.gets.load(Relaxed);
     for second in 101..=200 {
         disk.write(BlockNo(second), &[&[1; BLOCK_SIZE]]).unwrap();
@@ -205,7 +205,8 @@ fn a_planned_hand_over_waits_for_nothing_and_leaves_no_answer_behind() {
     assert_eq!(next.term().map(|term| term.0), Some(3));
 }
 
-/// A machine that claimed the volume and died before it opened a term has answered nobody: the lease is that of the one before.
+/// A machine that claimed the volume and died before it opened a term has answered no client: the lease of the writer before
+/// still counts.
 #[test]
 fn a_claim_alone_does_not_end_the_lease_of_the_open_term() {
     let world = World::new();
@@ -238,7 +239,7 @@ fn a_claim_alone_does_not_end_the_lease_of_the_open_term() {
 }
 
 #[test]
-fn a_machine_that_is_fenced_hears_of_it_and_a_snapshot_fences_nobody() {
+fn a_fenced_machine_notices_it_and_a_snapshot_fences_nobody() {
     let world = World::new();
     let disk = world.open(&world.serving());
     let lease = lease_of(&disk);
@@ -302,7 +303,7 @@ fn notes_are_those_of_the_epochs_that_are_there() {
             match number % 8 {
                 1 => disk.checkpoint().unwrap(),
                 3 => {
-                    // What was not flushed is gone, with its note.
+                    // Unflushed writes are gone, with their notes.
                     write(&disk, 999, &[77]);
                     disk = open();
                 }
@@ -338,7 +339,7 @@ fn notes_are_those_of_the_epochs_that_are_there() {
     }
 }
 
-/// A clone is another volume: calls to its parent were not made to it.
+/// A clone is another volume: it does not inherit the notes of calls to its parent.
 #[test]
 fn a_clone_has_none_of_its_parents_notes() {
     let world = World::new();
@@ -369,7 +370,7 @@ fn a_clone_has_none_of_its_parents_notes() {
     assert_eq!(found.open(&options()).unwrap().notes(), [[8]]);
 }
 
-/// The epoch in which a machine dies, and what its successor finds of it: the block and its note, or neither.
+/// A machine dies in an epoch; its successor finds the block and its note, or neither.
 fn found_after_a_cut(fault: Option<DeviceFault>, puts: u64, effect: bool) -> Option<(u8, bool)> {
     let world = World::new();
     let client = Client::of(&world.store);

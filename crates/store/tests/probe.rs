@@ -1,4 +1,4 @@
-//! Stores that only look right are refused.
+//! The probe refuses stores that break a rule.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -42,13 +42,13 @@ fn memory_and_a_directory_keep_the_rules() {
     );
     let report = probe(&[place.unwrap()], OPTIONS, &mut |_, _| {}).unwrap();
     assert!(report.is_good(), "{:?}", report.broken);
-    // Of a directory that the probe made nothing stays.
+    // The probe removes the directories that it made.
     let new = format!("file://{}/new/place", dir.path().display());
     let place = Location::new(&new, &Access::default()).unwrap();
     let report = probe(std::slice::from_ref(&place), OPTIONS, &mut |_, _| {}).unwrap();
     assert!(report.is_good(), "{:?}", report.broken);
     assert!(!dir.path().join("new").exists());
-    // A volume can be made there all the same.
+    // A volume can still be made there.
     create(place.clone(), 5000, Duration::from_secs(5)).unwrap();
     let report = probe(&[place], OPTIONS, &mut |_, _| {}).unwrap();
     assert!(report.is_good(), "{:?}", report.broken);
@@ -60,7 +60,7 @@ fn memory_and_a_directory_keep_the_rules() {
     assert_eq!(left, [".lock", "head", "volume"]);
 }
 
-/// Conditions are checked, then the write follows: right in sequence, wrong when writers race.
+/// The store checks the condition and writes in two steps: right in sequence, wrong when writers race.
 #[test]
 fn a_store_whose_conditions_race_is_refused() {
     let report = tried(Client {
@@ -91,7 +91,7 @@ fn a_store_that_ignores_conditions_is_refused() {
     );
 }
 
-/// A volume in a directory, over two lives; damage in it is named.
+/// A volume in a directory, over two runs; a check names the damage in it.
 #[test]
 fn a_volume_in_a_directory_is_found_again_and_damage_is_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -145,9 +145,9 @@ fn a_volume_in_a_directory_is_found_again_and_damage_is_named() {
     assert!(error.contains("missing"), "{error}");
 }
 
-/// What a machine left that died is found by a sweep, and the seal of its term is not.
+/// A sweep finds the objects of a machine that died, and leaves the seal of its term.
 #[test]
-fn a_sweep_finds_what_nothing_names() {
+fn a_sweep_finds_objects_that_nothing_names() {
     let store = Arc::new(InMemory::new());
     let client = Client::of(&store);
     create(client.location("v"), 20_000, Duration::from_secs(5)).unwrap();

@@ -1,5 +1,5 @@
-//! A clone that was promoted needs nothing of its parent: the parent may be deleted. A promotion that is cut short anywhere
-//! goes on, and loses nothing.
+//! A promoted clone needs no object of its parent: the parent may be deleted. A promotion that is interrupted anywhere can be
+//! continued, and loses nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -23,7 +23,7 @@ fn block(at: u64, number: u64) -> Vec<u8> {
     word.iter().copied().cycle().take(BLOCK_SIZE).collect()
 }
 
-/// Writes runs of blocks, and keeps what they hold.
+/// Writes runs of blocks, and notes their contents in `model`.
 fn load(disk: &StoreDevice, model: &mut [u64], random: &mut Random, numbers: std::ops::Range<u64>) {
     for number in numbers {
         for _ in 0..20 {
@@ -49,7 +49,7 @@ fn holds(disk: &StoreDevice, model: &[u64]) {
     }
 }
 
-/// A store with a volume `v`, its snapshot `day`, and the clone `c` of that; and what the clone holds.
+/// A store with a volume `v`, its snapshot `day`, and the clone `c` of that; and the contents of the clone.
 fn cloned() -> (Arc<InMemory>, Vec<u64>) {
     let store = Arc::new(InMemory::new());
     let client = Client::of(&store);
@@ -67,7 +67,7 @@ fn cloned() -> (Arc<InMemory>, Vec<u64>) {
     (store, kept)
 }
 
-/// The clone, reached by this client.
+/// The clone, opened through this client.
 fn clone(client: &Arc<Client>) -> Found {
     let parents = [client.location("v")];
     Found::with_parents(client.location("c"), &Access::default(), &parents, PATIENCE).unwrap()
@@ -129,7 +129,7 @@ fn a_promoted_clone_needs_nothing_of_its_parent() {
     found.leave_parent(PATIENCE).unwrap();
 }
 
-/// What a snapshot or a clone of the clone needs would be lost with the parent.
+/// Without the parent, snapshots and clones of the clone would lose objects.
 #[test]
 fn a_clone_whose_snapshots_need_the_parent_does_not_leave_it() {
     let (store, model) = cloned();
@@ -151,14 +151,14 @@ fn a_clone_whose_snapshots_need_the_parent_does_not_leave_it() {
     let mut kept = model;
     kept[0] = 500;
     holds(&early, &kept);
-    // One that was made afterwards needs nothing.
+    // A snapshot that was made afterwards needs no object of the parent.
     found.make_snapshot("late").unwrap();
     found.delete_snapshot("early").unwrap();
     found.leave_parent(PATIENCE).unwrap();
     assert_eq!(client.volume().state().unwrap().roots.pins.len(), 1);
 }
 
-/// Planted: the pin is kept, and without the parent the check finds what is missing.
+/// With the planted fault, the pin is kept, and without the parent the check finds the missing object.
 #[test]
 fn a_promotion_that_leaves_an_object_out_is_found() {
     let (store, _) = cloned();
@@ -186,7 +186,7 @@ fn a_promotion_that_leaves_an_object_out_is_found() {
 }
 
 #[test]
-fn a_promotion_that_is_cut_short_goes_on() {
+fn an_interrupted_promotion_can_be_continued() {
     let whole = {
         let (store, _) = cloned();
         let client = Client::of(&store);

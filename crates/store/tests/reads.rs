@@ -1,4 +1,5 @@
-//! The cache of reads: found again after a restart, never wrong whatever becomes of the device, and never another volume's.
+//! The read cache: it survives a restart, never returns wrong blocks whatever happens to the device, and never serves another
+//! volume.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -53,7 +54,7 @@ fn cache(device: &Arc<MemDevice>) -> CacheOptions {
     CacheOptions::new(Arc::clone(device) as Arc<dyn BlockDevice>, "the cache")
 }
 
-/// Reads these blocks through a cache, in a process of its own as it were. Returns how many GETs that took after the volume was open.
+/// Reads these blocks through a cache, like a new process. Returns the number of GETs after the volume was open.
 fn read(client: &Arc<Client>, cache: &CacheOptions, blocks: &[u64]) -> u64 {
     let found = client.volume();
     found.keep_reads(cache).unwrap();
@@ -70,7 +71,7 @@ fn read_under(
     found: &Found,
     blocks: &[u64],
 ) -> u64 {
-    // No memory: each read is of the cache or of the store.
+    // No cache in memory: each read goes to the read cache or to the store.
     let little = OpenOptions {
         cache_bytes: 0,
         faults: (fault, Faults::default()),
@@ -100,7 +101,7 @@ fn units(blocks: u64) -> Vec<u64> {
 }
 
 #[test]
-fn after_a_restart_what_was_read_is_found_without_a_request() {
+fn after_a_restart_cached_reads_send_no_request() {
     for key in [None, Some(7)] {
         let store = Arc::new(InMemory::new());
         volume(&store, "v", key, 2000);
@@ -113,7 +114,7 @@ fn after_a_restart_what_was_read_is_found_without_a_request() {
             let next = client(&store, key);
             assert_eq!(read(&next, &cache(&device), &all), 0);
         }
-        // Blocks of an encrypted volume are nowhere in clear.
+        // The cache holds no plaintext of an encrypted volume.
         let mut bytes = vec![0; (8 << 10) * BLOCK_SIZE];
         device.read(BlockNo(0), &mut bytes).unwrap();
         let clear = block(16);
@@ -123,12 +124,12 @@ fn after_a_restart_what_was_read_is_found_without_a_request() {
 }
 
 #[test]
-fn what_is_damaged_is_read_from_the_store_and_kept_again() {
+fn damaged_cells_are_read_from_the_store_and_cached_again() {
     damage(None);
 }
 
 #[test]
-fn a_cache_that_is_believed_is_found() {
+fn a_cache_without_checks_is_found() {
     let found = std::panic::catch_unwind(|| damage(Some(DeviceFault::ReadsBelieved)));
     assert!(found.is_err());
 }
@@ -136,14 +137,14 @@ fn a_cache_that_is_believed_is_found() {
 fn damage(fault: Option<DeviceFault>) {
     let store = Arc::new(InMemory::new());
     volume(&store, "v", None, 2000);
-    // Room for all that is kept again.
+    // Room for all cells that are cached again.
     let device = Arc::new(MemDevice::new(16 << 10));
     let all = units(2000);
     read(&client(&store, None), &cache(&device), &all);
     let mut random = Random(5);
     let mut fetched = 0;
     for round in 0..40 {
-        // A few blocks: of tables, of cells; flipped, exchanged, as they were, or none of it.
+        // Damages a few blocks of tables and cells: a flipped bit, zeros, or the bytes of another block.
         for _ in 0..1 + random.below(20) {
             let (at, other) = (1 + random.below(2048), 1 + random.below(2048));
             let mut one = vec![0; BLOCK_SIZE];
@@ -204,7 +205,7 @@ fn another_volumes_cache_is_refused() {
     assert!(
         matches!(why, OpenError::Cache { .. }) && why.to_string().contains("cache of the volume")
     );
-    // A cache that has flushes takes no reads alone, and the other way round.
+    // A cache with flushes is refused as a read cache, and vice versa.
     let flushes = Arc::new(MemDevice::new(1 << 14));
     let disk = other.open_cached(&options(), &cache(&flushes)).unwrap();
     disk.release().unwrap();
@@ -217,7 +218,7 @@ fn another_volumes_cache_is_refused() {
 }
 
 #[test]
-fn a_full_cache_forgets_what_was_not_used() {
+fn a_full_cache_evicts_unused_cells() {
     let store = Arc::new(InMemory::new());
     volume(&store, "v", None, BLOCKS);
     // Three segments, for eight times as much.
@@ -235,13 +236,13 @@ fn a_full_cache_forgets_what_was_not_used() {
             part.len()
         );
     }
-    // What is used all the time is still there, and of the rest at most what fits.
+    // Cells in constant use are still cached, and of the rest at most those that fit.
     assert_eq!(read(&client(&store, None), &cache(&device), &hot), 0);
     let gets = read(&client(&store, None), &cache(&device), &cold);
     assert!(gets * 2 > cold.len() as u64, "{gets}");
 }
 
-/// A device that fails from some request on.
+/// A device that fails from a given request on.
 struct Failing {
     device: MemDevice,
     left: AtomicU64,
@@ -290,7 +291,7 @@ impl BlockDevice for Failing {
 }
 
 #[test]
-fn a_failing_cache_costs_requests_and_nothing_else() {
+fn a_failing_cache_only_costs_requests() {
     let store = Arc::new(InMemory::new());
     volume(&store, "v", None, 2000);
     let mut failed = 0;
@@ -314,7 +315,7 @@ fn a_failing_cache_costs_requests_and_nothing_else() {
     assert!(failed > 3, "{failed}");
 }
 
-/// Under `flush=cache` log and reads share the device.
+/// With `flush=cache`, log and read cache share the device.
 #[test]
 fn a_cache_of_flushes_keeps_reads_as_well() {
     let store = Arc::new(InMemory::new());
@@ -342,9 +343,9 @@ fn a_cache_of_flushes_keeps_reads_as_well() {
         gets
     };
     assert!(gets(1) > 100);
-    // Besides the part of the map that the write changed.
+    // Except for the part of the map that the write changed.
     assert!(gets(2) <= 1);
-    // A log that holds flushes is found beside them: the machine dies, and the flush is sent.
+    // The log's flushes are found as well: the machine dies, and the next opening sends the flush.
     {
         let next = client(&store, Some(3));
         let cache = CacheOptions::open(&path, None).unwrap();

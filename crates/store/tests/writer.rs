@@ -1,4 +1,4 @@
-//! Cases of the writer that no exploration comes to: the store shows what it should not, or the driver asks in between.
+//! Cases of the writer that the exploration does not reach: a store that breaks its rules, or extra reads by the driver.
 
 #![allow(clippy::panic, reason = "a test that fails says why")]
 
@@ -9,7 +9,7 @@ use steadfast_store::protocol::{
 
 const OWN: Nonce = Nonce(7);
 
-/// The answer of a store in which nothing went wrong, with no slots at all.
+/// The answer of a faultless store without slots.
 fn calm(head: &mut Head, request: &Request) -> Answer {
     match request {
         Request::ReadHead => Answer::Head(head.clone()),
@@ -22,7 +22,7 @@ fn calm(head: &mut Head, request: &Request) -> Answer {
     }
 }
 
-/// Answers requests until none is left, or one is not to be answered so.
+/// Answers requests until none is left. Opens the term when the old one is sealed.
 fn drain(
     writer: &mut Writer,
     head: &mut Head,
@@ -56,7 +56,7 @@ fn opened() -> (Writer, Head) {
 }
 
 #[test]
-fn an_open_writer_that_looks_at_head_stays_what_it_is() {
+fn an_open_writer_that_reads_head_stays_open() {
     let (mut writer, head) = opened();
     let mut newer = head.clone();
     newer.version.counter += 1;
@@ -91,7 +91,7 @@ fn an_older_head_and_another_head_of_the_same_version_stop_the_writer() {
 }
 
 #[test]
-fn damage_above_the_seal_is_nobodys() {
+fn damage_above_the_seal_is_ignored() {
     let mut head = Head::new(Nonce(1));
     let (mut writer, out) = Writer::new(Settings::default(), OWN);
     let term = Term(1);
@@ -106,7 +106,7 @@ fn damage_above_the_seal_is_nobodys() {
         first,
     };
     assert_eq!(events.last(), Some(&opened));
-    // In the history it is fatal.
+    // Damage in the history is fatal.
     let mut head = Head::new(Nonce(1));
     let (mut writer, out) = Writer::new(Settings::default(), OWN);
     drain(&mut writer, &mut head, out, |head, request| match request {

@@ -1,16 +1,16 @@
-//! How TLS begins on a connection (RFC 9289), and how a handshake ends.
+//! Start of TLS on a connection (RFC 9289), and end of the handshake.
 //!
-//! Invariants: between the call that may begin TLS and its answer no thread reads, and nothing that came in plain is taken for
-//! what came through TLS; a handshake that has begun is ended once: it is established or abandoned.
+//! Invariants: between the call that may begin TLS and its answer no thread reads, and plaintext is never taken for
+//! TLS data; each handshake ends exactly once: it succeeds or is abandoned.
 
 use super::*;
 
-/// Memory of a session, and of a handshake.
+/// Memory of a TLS session, and of a handshake.
 const TLS_BYTES: usize = 14 << 10;
 const HANDSHAKE_BYTES: usize = 32 << 10;
 
 impl Connection {
-    /// How far it is protected.
+    /// Protection of the connection.
     pub(crate) fn security(&self) -> Security {
         self.tls.get().map_or(Security::None, Session::security)
     }
@@ -20,17 +20,17 @@ impl Connection {
         !self.guest && self.reactor.tls.is_some() && self.tls.get().is_none()
     }
 
-    /// It is known whether TLS begins.
+    /// Called when it is known whether TLS begins.
     pub(crate) fn read_on(&self) {
         let mut state = self.state();
-        if std::mem::take(&mut state.turning) {
+        if std::mem::take(&mut state.tls_pending) {
             self.unpause(&mut state);
             self.settle(&mut state);
         }
     }
 
-    /// Ends a call with a reply after which TLS begins. No thread reads meanwhile. What the client has sent behind the
-    /// call, or has in progress, was said in plain and cannot be answered so: the connection is closed.
+    /// Ends a call with a reply after which TLS begins. No thread reads meanwhile. If the client has sent more bytes after the
+    /// call, or has calls in progress, those are plaintext and must not be answered over TLS: the connection is closed.
     pub(crate) fn begin_tls(&self, reply: &[u8]) {
         let now = Instant::now();
         let limits = self.reactor.limits.handshakes;
@@ -41,7 +41,7 @@ impl Connection {
         let mut state = self.state();
         state.in_flight -= 1;
         if may {
-            // From now on the end of the connection ends the handshake.
+            // From now on, closing the connection also ends the handshake.
             state.handshake_since = Some(now);
         }
         if state.closed {
@@ -54,14 +54,14 @@ impl Connection {
             return self.close_with(&mut state, Ending::Crowded);
         };
         state.used_at = now;
-        // From now on others' replies are sealed; this one goes before them.
+        // From now on replies are sealed; this one is sent before them, unsealed.
         if self.tls.set(session).is_err() {
             return self.close_with(&mut state, Ending::Garbage);
         }
         self.transmit(state, reply);
     }
 
-    /// The handshake has ended well.
+    /// The handshake has succeeded.
     pub(super) fn established(&self) {
         let mut state = self.state();
         if state.closed || state.handshake_since.take().is_none() {
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// What came is no TLS, or none that this server takes: the client is told, if it can be.
+    /// The input is not TLS, or not a supported kind: sends an alert to the client, if possible.
     pub(super) fn refuse_tls(&self, tls: &Session, why: &rustls::Error) -> Ending {
         let handshake = tls.security() == Security::None;
         self.finish(0, &[], 0);

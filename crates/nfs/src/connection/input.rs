@@ -1,7 +1,7 @@
-//! What arrives on a connection: bytes of the socket, out of TLS if it has begun, put together to records.
+//! Input of a connection: reads the socket, decrypts TLS if it has begun, and assembles records.
 //!
-//! A record has the worker's buffer until more of it has arrived than [`UNRESERVED_BYTES`]. Then the memory of the longest record
-//! is reserved, once.
+//! A record uses the worker's buffer until more than [`UNRESERVED_BYTES`] of it have arrived. Then memory for the longest
+//! record is reserved, once.
 
 use super::*;
 use crate::record::{Assembler, exactly_one};
@@ -9,17 +9,17 @@ use crate::tls::Broken;
 
 /// Bytes of a record that may arrive before its memory is reserved.
 const UNRESERVED_BYTES: usize = 16 << 10;
-/// Reads that bring no whole record, before others get their turn.
+/// Reads without a complete record before other connections get their turn.
 const READS_MAX: usize = 64;
 
-/// What arrives.
+/// The input of a connection.
 #[derive(Debug)]
 pub(super) struct Input {
     pub(super) record_bytes: usize,
     pub(super) assembler: Assembler,
-    /// A part of a TLS record is held.
+    /// It holds a part of a TLS record.
     pub(super) part_of_tls: bool,
-    /// Bytes of the budget for the record that is arriving.
+    /// Bytes counted in the budget for the arriving record.
     pub(super) counted: usize,
 }
 
@@ -28,7 +28,7 @@ impl Input {
         self.assembler.is_idle() && !self.part_of_tls
     }
 
-    /// Takes bytes of records, and counts what is held of them.
+    /// Takes bytes of records, and counts the bytes that it holds.
     fn feed(&mut self, mut bytes: &[u8], budget: &Budget, whole: &mut Whole) -> Result<(), Ending> {
         while let Some(record) = self
             .assembler
@@ -41,7 +41,7 @@ impl Input {
         Ok(())
     }
 
-    /// A record is whole.
+    /// Takes a complete record.
     fn took(&mut self, record: Vec<u8>, budget: &Budget, whole: &mut Whole) {
         let counted = std::mem::take(&mut self.counted);
         match record.capacity().checked_sub(counted) {
@@ -51,7 +51,7 @@ impl Input {
         whole.push_back(record);
     }
 
-    /// Counts what is held of the record that is arriving.
+    /// Counts the bytes of the arriving record.
     fn count(&mut self, budget: &Budget) {
         let more = self.assembler.held().saturating_sub(self.counted);
         if more > 0 {
@@ -60,7 +60,7 @@ impl Input {
         }
     }
 
-    /// Forgets everything, and returns the memory. What was counted is given back by the caller.
+    /// Drops everything, and returns the memory. The caller updates the budget.
     pub(super) fn clear(&mut self) -> Vec<u8> {
         let mut assembler = Assembler::new(self.record_bytes);
         std::mem::swap(&mut assembler, &mut self.assembler);
@@ -69,22 +69,22 @@ impl Input {
     }
 }
 
-/// Whole records.
+/// Complete records.
 pub(super) type Whole = VecDeque<Vec<u8>>;
 
-/// What reading came to.
+/// The result of reading.
 #[derive(Debug)]
 pub(super) struct Received<'w> {
     pub(super) record: Option<Record<'w>>,
-    /// Records behind it.
+    /// Records after it.
     pub(super) more: Whole,
-    /// Whether a part of the next is held; none if nothing was read.
+    /// Whether a part of the next record is held; none if nothing was read.
     pub(super) part: Option<bool>,
-    /// Nothing is left in the socket; new bytes make a new event.
+    /// The socket is empty; new bytes make a new event.
     pub(super) drained: bool,
     /// The client sends no more.
     pub(super) end: bool,
-    /// Memory for the record must come from calls in progress.
+    /// The record needs memory that calls in progress hold.
     pub(super) starved: bool,
 }
 
@@ -102,7 +102,7 @@ impl Received<'_> {
 }
 
 impl Connection {
-    /// Reads until a record is whole or nothing is there.
+    /// Reads until a record is complete or the socket is empty.
     pub(super) fn receive<'w>(
         &self,
         buffer: &'w mut Vec<u8>,
@@ -114,7 +114,7 @@ impl Connection {
         let mut whole = Whole::new();
         let (tls, memory) = (self.tls.get(), &self.reactor.memory);
         for _ in 0..READS_MAX {
-            // What comes before the end of the stream is in the socket already: little, and no record may come of it.
+            // All bytes before the end of the stream are in the socket already; they may be few and hold no complete record.
             if input.assembler.arrived() > UNRESERVED_BYTES && !hangup {
                 let missing = memory.buffer_bytes.saturating_sub(input.counted);
                 if !self.reserve(missing) {
@@ -164,7 +164,7 @@ impl Connection {
                 break;
             }
         }
-        // A part of a record never becomes one after the end.
+        // After the end, a partial record never becomes complete.
         if received.end && whole.is_empty() && !input.is_idle() {
             return Err(Ending::Gone);
         }
@@ -174,7 +174,7 @@ impl Connection {
         Ok(received)
     }
 
-    /// Opens what came over TLS, and takes what was in it.
+    /// Decrypts bytes of TLS, and takes the contents.
     fn open(
         &self,
         tls: &Session,
@@ -200,7 +200,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reserves memory; others may have to go for it. False if calls in progress have all of it.
+    /// Reserves memory, closing other connections if necessary. False if calls in progress hold all of it.
     pub(super) fn reserve(&self, bytes: usize) -> bool {
         if bytes == 0 || self.budget.try_add(Account::Arriving, bytes) {
             return true;
@@ -209,7 +209,7 @@ impl Connection {
         self.budget.try_add(Account::Arriving, bytes)
     }
 
-    /// Frees what has arrived on a connection that is closed.
+    /// Frees the input of a closed connection.
     pub(super) fn forget_input(&self) {
         let freed = self.input().clear();
         self.reactor.memory.recycle(freed);

@@ -1,7 +1,7 @@
-//! Any bytes as what a client sends after TLS was offered: as they are, or in the place of what a real client sends.
+//! Any bytes from a client to which TLS was offered: as they are, or mixed into the bytes of a real client.
 //!
-//! What must hold: no panic; nothing comes out before the handshake has ended, and nothing that the client did not put in,
-//! in its order; nothing at all after the server's last words; there is always an answer to send or none, never a failure.
+//! Properties: no panic; the session outputs nothing before the handshake has ended, then only the client's own bytes in order,
+//! and nothing after the server's close_notify; there is always an answer to send or none, never a failure.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, OnceLock};
@@ -16,10 +16,10 @@ use crate::tls::{Broken, Security, Session, Tls};
 
 /// Steps of one client.
 const STEPS_MAX: usize = 48;
-/// Changes of its keys that a client may ask for, one after another, before the server takes them for an attack.
+/// Consecutive key updates that a client may request before the server takes them for an attack.
 const KEY_UPDATES_MAX: usize = 16;
 
-/// What the server shows, and what a client believes.
+/// The server's certificate, and the client's trusted roots.
 struct Papers {
     tls: Tls,
     client: Arc<ClientConfig>,
@@ -43,7 +43,7 @@ fn papers() -> Option<&'static Papers> {
         let mut client = client.with_no_client_auth();
         client.alpn_protocols = vec![b"sunrpc".to_vec()];
         Some(Papers {
-            // It asks for certificates of clients, too.
+            // It requests certificates of clients, too.
             tls: Tls::from_files(&cert, &key, Some(&cert)).ok()?,
             client: Arc::new(client),
         })
@@ -54,13 +54,13 @@ fn papers() -> Option<&'static Papers> {
 /// The server's side of a connection.
 struct Side {
     session: Session,
-    /// What came out.
+    /// The session's output.
     opened: Vec<u8>,
     broken: bool,
 }
 
 impl Side {
-    /// Takes bytes of the client. Returns what the server has to say.
+    /// Takes bytes of the client. Returns the bytes that the server sends.
     fn take(&mut self, wire: &[u8]) -> Vec<u8> {
         if self.broken {
             return Vec::new(); // the server has closed the connection
@@ -86,12 +86,12 @@ impl Side {
         said.unwrap_or_default()
     }
 
-    /// The end of a client that has sent all this.
+    /// The client has sent all its bytes.
     fn end(&self, sent: &[u8]) {
         let opened = &self.opened;
         assert!(sent.starts_with(opened), "what it sent, or less");
         self.session.farewell();
-        // A record that cannot be opened, of a client that has not read the last words.
+        // A client that has not read the close_notify sends a record that cannot be opened.
         let record = [23, 3, 3, 0, 2, 1, 2];
         let opened = self.session.open(&record, |_| Err(Ending::Garbage));
         assert!(opened.is_ok_and(|opened| opened.closed), "it is over");
@@ -107,7 +107,7 @@ fn raw(side: &mut Side, input: &[u8], piece: usize) {
     side.end(&[]);
 }
 
-/// Gives a client what the server says. False if it does not understand that: an honest one does.
+/// Gives the server's bytes to a client. False if the client rejects them: a correct client does not.
 fn hears(client: &mut ClientConnection, mut said: &[u8], honest: bool) -> bool {
     while !said.is_empty() {
         let read = client.read_tls(&mut said);
@@ -124,7 +124,7 @@ fn hears(client: &mut ClientConnection, mut said: &[u8], honest: bool) -> bool {
     true
 }
 
-/// A client whose bytes are changed, dropped or mixed with others on their way.
+/// A client whose bytes are changed, dropped or mixed with others in transit.
 fn client(side: &mut Side, mut client: ClientConnection, input: &mut &[u8]) {
     let (mut sent, mut intact) = (Vec::new(), true);
     let mut key_updates = 0;
@@ -141,7 +141,7 @@ fn client(side: &mut Side, mut client: ClientConnection, input: &mut &[u8]) {
                 sent.extend_from_slice(&text[..len]);
             }
             6 => {
-                // In plain, where the server expects what is sealed.
+                // Plaintext, where the server expects sealed bytes.
                 intact &= !client.is_handshaking();
                 client.send_close_notify();
             }
@@ -166,7 +166,7 @@ fn client(side: &mut Side, mut client: ClientConnection, input: &mut &[u8]) {
                 wire.truncate(kept);
             }
             3 => {
-                // A record of any type and length before what the client sends.
+                // A record of any type and length before the client's bytes.
                 let [kind, high, low] = take(input);
                 let body = &input[..usize::from(number).min(input.len())];
                 let record = [&[20 + kind % 6, 3, 3, high, low], body].concat();
@@ -179,7 +179,7 @@ fn client(side: &mut Side, mut client: ClientConnection, input: &mut &[u8]) {
         let piece = if step < 128 { wire.len() } else { 7 };
         for wire in wire.chunks(piece.max(1)) {
             let said = side.take(wire);
-            // After its last words a client does not listen.
+            // After its close_notify, a client does not read.
             if step % 8 != 6 && !hears(&mut client, &said, intact) {
                 return side.end(&sent);
             }

@@ -40,7 +40,7 @@ pub(super) fn setattr(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SETATT
     })
 }
 
-/// Carries a SETATTR out. With an error come the attributes, if it was begun.
+/// Executes a SETATTR. An error has the attributes, if the change was begun.
 pub(super) fn set_on(
     node: &Node<'_>,
     set: &SetAttr,
@@ -53,7 +53,7 @@ pub(super) fn set_on(
     let done = set_attributes(node, &change.before, set);
     let wcc = change.wcc();
     drop(turns);
-    // Also where nothing was to be set: what the client sees now stays.
+    // Even if nothing was to be set: the attributes that the client sees must survive.
     match done {
         Ok(()) => {
             node.owe();
@@ -63,7 +63,7 @@ pub(super) fn set_on(
     }
 }
 
-/// Sets attributes of an inode that is pinned and whose turn is held.
+/// Sets attributes of an inode. It is pinned, and its turn is held.
 fn set_attributes(node: &Node<'_>, attr: &Attr, set: &SetAttr) -> Step<()> {
     convert::settable(set)?;
     let mut set = *set;
@@ -76,14 +76,14 @@ fn set_attributes(node: &Node<'_>, attr: &Attr, set: &SetAttr) -> Step<()> {
                 nfsstat3::NFS3ERR_INVAL
             });
         }
-        // To the owner the file is always open: see `may`.
+        // The owner always has access: see `may`.
         node.may(attr, WRITE)?;
         set.by_handle = true;
     }
     let changes_program = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
     if changes_program && attr.kind == FileKind::Regular && data::has_capability(node, attr.ino) {
-        // Capabilities go first, so that a crash leaves no changed program with them; which changes ctime,
-        // so that the guard is compared before. A foreign owner is refused below and must not get so far.
+        // Capabilities are removed first, so that after a crash no changed program has them. This changes ctime,
+        // so the guard is checked before. A foreign owner is refused below, and must not remove capabilities.
         if set.guard.take().is_some_and(|guard| guard != attr.ctime) {
             return Err(nfsstat3::NFS3ERR_NOT_SYNC);
         }

@@ -1,10 +1,10 @@
 //! CREATE, MKDIR, SYMLINK, MKNOD.
 //!
 //! An exclusive CREATE keeps its verifier in the times of the new file (eight bytes as the seconds of
-//! atime and mtime), which survive whatever the file survives and cost no block of their own, as an extended
-//! attribute would. Making the file and giving it these times are two operations, and a crash may leave the first
-//! alone: so the file is made with a mode that no client asks for ([`INTERRUPTED`]), and a client that finds it so, untouched
-//! since, may take it over: no client was ever told of it.
+//! atime and mtime). They survive as long as the file and need no block of their own, unlike an extended
+//! attribute. Creating the file and setting these times are two operations, and a crash may leave only the
+//! first. So the file is created with a mode that no client requests ([`INTERRUPTED`]). A client that finds a file with this
+//! mode, unchanged since, may take it over, because no client ever got a success for it.
 
 use nfs3_types::nfs3::{
     CREATE3res, CREATE3resfail, CREATE3resok, MKDIR3res, MKDIR3resfail, MKDIR3resok, MKNOD3res,
@@ -21,33 +21,33 @@ use crate::xdr::{Decoder, Garbage, Parsed};
 
 /// Permissions of a file between the two steps of an exclusive CREATE: set-user-id, and nothing else.
 const INTERRUPTED: u16 = 0o4000;
-/// Its permissions until the client sets others.
+/// Permissions of the file until the client sets others.
 const EXCLUSIVE_PERM: u16 = 0o600;
-/// Permissions where the client says none.
+/// Permissions if the client gives none.
 const DEFAULT_PERM: u16 = 0o644;
-/// The same, of directories.
+/// Permissions of a directory if the client gives none.
 const DEFAULT_DIR_PERM: u16 = 0o755;
 
-/// How to CREATE.
+/// Mode of CREATE.
 enum How {
     Unchecked(SetAttr),
     Guarded(SetAttr),
     Exclusive([u8; NFS3_CREATEVERFSIZE]),
 }
 
-/// What is answered: the new object, or why there is none, and the directory's attributes.
+/// The answer: the new object or an error, and the directory's attributes.
 type Made = Result<(Attr, wcc_data), (nfsstat3, Option<wcc_data>)>;
 
-/// An object that was asked for.
+/// The requested object.
 enum Object {
     /// It is new.
     New(Attr),
-    /// It was there before, by an earlier operation.
+    /// An earlier operation made it.
     There(Attr),
 }
 
-/// Makes something in a directory, durably. `make` runs while the directory's turn is held, `take`
-/// afterwards, on what was there before.
+/// Makes an object in a directory, durably. `make` runs while the directory's turn is held, `take`
+/// afterwards, on an object that existed before.
 fn make_in(
     dir: &Node<'_>,
     name: &[u8],
@@ -75,21 +75,21 @@ fn make_in(
     }
 }
 
-/// Makes something that must be new.
+/// Makes an object that must be new.
 fn make_new(dir: &Node<'_>, name: &[u8], make: impl FnOnce() -> Step<Attr>) -> Made {
     make_in(dir, name, || make().map(Object::New), Ok)
 }
 
-/// A new object that may have to be dressed leaves its note with the last operation.
-fn may_be_dressed(dir: &Node<'_>, set: &SetAttr) {
+/// For a new object with attributes to set, the last operation leaves the note.
+fn defer_note(dir: &Node<'_>, set: &SetAttr) {
     let plain = SetAttr { perm: None, ..*set };
     if !is_nothing(&plain) {
-        dir.goes_in_parts();
+        dir.note_in_parts();
     }
 }
 
-/// The attributes of a new object that were not given when it was made. An owner or group that the caller may
-/// not give is left out, as by a client that asked without them.
+/// The attributes of a new object that were not set at its creation. An owner or group that the caller may
+/// not set is left out, as if the client had not requested it.
 fn rest_of(node: &Node<'_>, made: &Attr, set: &SetAttr) -> SetAttr {
     let caller = &node.caller;
     let root = caller.uid == 0;
@@ -99,33 +99,33 @@ fn rest_of(node: &Node<'_>, made: &Attr, set: &SetAttr) -> SetAttr {
         gid: set
             .gid
             .filter(|gid| *gid != made.gid && (root || caller.in_group(*gid))),
-        // The maker of a file has it open for writing, whatever its mode.
+        // The creator of a file has it open for writing, whatever its mode.
         by_handle: true,
         ..*set
     }
 }
 
-/// Gives a new object the rest of its attributes, or takes it back.
-fn dress(dir: &Node<'_>, name: &[u8], made: Attr, set: &SetAttr) -> Step<Attr> {
+/// Sets the other attributes of a new object, or removes the object on failure.
+fn set_rest(dir: &Node<'_>, name: &[u8], made: Attr, set: &SetAttr) -> Step<Attr> {
     let rest = rest_of(dir, &made, set);
     if is_nothing(&rest) {
-        dir.is_whole();
+        dir.note_whole();
         return Ok(made);
     }
     let fs = dir.volume.fs();
-    let dressed = failed(fs.setattr(&dir.caller, made.ino, &rest));
-    if dressed.is_ok() {
-        dir.is_whole();
+    let result = failed(fs.setattr(&dir.caller, made.ino, &rest));
+    if result.is_ok() {
+        dir.note_whole();
     } else {
         let _ = match made.kind {
             FileKind::Directory => fs.rmdir(&dir.caller, dir.ino(), name),
             _ => fs.unlink(&dir.caller, dir.ino(), name),
         };
     }
-    dressed
+    result
 }
 
-/// The times that hold a verifier.
+/// The times that encode a verifier.
 fn verifier_times(verifier: [u8; NFS3_CREATEVERFSIZE]) -> (Time, Time) {
     let [a, b, c, d, e, f, g, h] = verifier;
     let time = |bytes| Time {
@@ -135,14 +135,14 @@ fn verifier_times(verifier: [u8; NFS3_CREATEVERFSIZE]) -> (Time, Time) {
     (time([a, b, c, d]), time([e, f, g, h]))
 }
 
-/// Makes a file, or finds the one that this same request made before.
+/// Makes a file, or finds the file that an earlier attempt of the same request made.
 fn create_exclusively(
     dir: &Node<'_>,
     name: &[u8],
     verifier: [u8; NFS3_CREATEVERFSIZE],
 ) -> Step<Object> {
     let fs = dir.volume.fs();
-    dir.goes_in_parts();
+    dir.note_in_parts();
     let (atime, mtime) = verifier_times(verifier);
     let node = NewNode {
         kind: FileKind::Regular,
@@ -174,15 +174,15 @@ fn create_exclusively(
     failed(fs.setattr(&dir.caller, made.ino, &set)).map(Object::New)
 }
 
-/// What is there already must survive. Removed since it was found: as if that had come a moment later.
+/// Syncs an object that existed already. If it was removed since, the removal counts as a moment later.
 fn rests_on(dir: &Node<'_>, found: &Attr) {
     dir.owe_of(found.ino, false);
 }
 
-/// Makes a file, or finds the one that is there.
+/// Makes a file, or finds the existing one.
 fn create_or_find(dir: &Node<'_>, name: &[u8], set: &SetAttr, guarded: bool) -> Step<Object> {
     convert::settable(set)?;
-    may_be_dressed(dir, set);
+    defer_note(dir, set);
     let fs = dir.volume.fs();
     let node = NewNode {
         kind: FileKind::Regular,
@@ -190,7 +190,7 @@ fn create_or_find(dir: &Node<'_>, name: &[u8], set: &SetAttr, guarded: bool) -> 
         rdev: 0,
     };
     match failed(fs.mknod(&dir.caller, dir.ino(), name, &node)) {
-        Ok(made) => dress(dir, name, made, set).map(Object::New),
+        Ok(made) => set_rest(dir, name, made, set).map(Object::New),
         Err(nfsstat3::NFS3ERR_EXIST) if !guarded => {
             let found = failed(fs.lookup(&dir.caller, dir.ino(), name))?;
             match found.kind {
@@ -202,7 +202,7 @@ fn create_or_find(dir: &Node<'_>, name: &[u8], set: &SetAttr, guarded: bool) -> 
     }
 }
 
-/// Takes a file that was there. Of its attributes only the size is set, as open(2) would.
+/// Takes an existing file. Only the size is set, as by open(2).
 fn take(dir: &Node<'_>, found: Attr, set: &SetAttr) -> Step<Attr> {
     if set.size.is_none() {
         rests_on(dir, &found);
@@ -225,7 +225,7 @@ fn take(dir: &Node<'_>, found: Attr, set: &SetAttr) -> Step<Attr> {
         .map_err(|(status, _)| status)
         .and_then(|_| file.attr())
     {
-        // Removed since it was found: the client is to try again.
+        // Removed since it was found: the client must try again.
         Err(nfsstat3::NFS3ERR_STALE) => Err(nfsstat3::NFS3ERR_JUKEBOX),
         other => other,
     }
@@ -274,14 +274,14 @@ pub(super) fn mkdir(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKDIR3re
         Ok(dir) => dir,
         Err(status) => return Ok(Nfs3Result::Err((status, MKDIR3resfail::default()))),
     };
-    // A directory has no size to set.
+    // The size of a directory cannot be set.
     let set = SetAttr { size: None, ..set };
     let made = make_new(&dir, name, || {
         convert::settable(&set)?;
-        may_be_dressed(&dir, &set);
+        defer_note(&dir, &set);
         let perm = set.perm.unwrap_or(DEFAULT_DIR_PERM);
         let made = failed(dir.volume.fs().mkdir(&dir.caller, dir.ino(), name, perm))?;
-        dress(&dir, name, made, &set)
+        set_rest(&dir, name, made, &set)
     });
     Ok(match made {
         Ok((attr, dir_wcc)) => Nfs3Result::Ok(MKDIR3resok {
@@ -307,7 +307,7 @@ pub(super) fn symlink(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SYMLIN
     let set = SetAttr { size: None, ..set };
     let made = make_new(&dir, name, || {
         convert::settable(&set)?;
-        may_be_dressed(&dir, &set);
+        defer_note(&dir, &set);
         match target.len() {
             0 => return Err(nfsstat3::NFS3ERR_INVAL),
             len if len > SYMLINK_MAX => return Err(nfsstat3::NFS3ERR_NAMETOOLONG),
@@ -318,7 +318,7 @@ pub(super) fn symlink(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SYMLIN
                 .fs()
                 .symlink(&dir.caller, dir.ino(), name, target),
         )?;
-        dress(&dir, name, made, &set)
+        set_rest(&dir, name, made, &set)
     });
     Ok(match made {
         Ok((attr, dir_wcc)) => Nfs3Result::Ok(SYMLINK3resok {
@@ -333,10 +333,10 @@ pub(super) fn symlink(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SYMLIN
     })
 }
 
-/// What MKNOD can make: kind, attributes, numbers of a device.
+/// An object that MKNOD can make: kind, attributes, device numbers.
 type Special = (FileKind, SetAttr, Option<(u32, u32)>);
 
-/// What MKNOD is to make; none if it is nothing that MKNOD makes.
+/// Decodes the object that MKNOD must make; none if MKNOD cannot make it.
 fn read_node(args: &mut Decoder<'_>) -> Parsed<Option<Special>> {
     let kind = match args.u32()? {
         3 => FileKind::BlockDevice,
@@ -366,7 +366,7 @@ pub(super) fn mknod(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKNOD3re
     let made = make_new(&dir, name, || {
         let (kind, set, device) = what.ok_or(nfsstat3::NFS3ERR_BADTYPE)?;
         convert::settable(&set)?;
-        may_be_dressed(&dir, &set);
+        defer_note(&dir, &set);
         let rdev = match device {
             Some((major, minor)) => {
                 convert::device_from(major, minor).ok_or(nfsstat3::NFS3ERR_INVAL)?
@@ -376,7 +376,7 @@ pub(super) fn mknod(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKNOD3re
         let perm = set.perm.unwrap_or(DEFAULT_PERM);
         let node = NewNode { kind, perm, rdev };
         let made = failed(dir.volume.fs().mknod(&dir.caller, dir.ino(), name, &node))?;
-        dress(&dir, name, made, &set)
+        set_rest(&dir, name, made, &set)
     });
     Ok(match made {
         Ok((attr, dir_wcc)) => Nfs3Result::Ok(MKNOD3resok {

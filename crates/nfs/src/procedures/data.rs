@@ -1,13 +1,13 @@
 //! READ, WRITE, COMMIT.
 //!
 //! Invariants:
-//! * bytes of a WRITE go from the record to the file system, those of a READ from the file system to
+//! * bytes of a WRITE are copied from the record to the file system, those of a READ from the file system to
 //!   the reply, with no other copy; the file system keeps no reference to either;
-//! * `committed` says what is true: a stable write is synced before its reply, in the stream that it was
-//!   written in;
-//! * the verifier of an unstable write is read before it, that of a COMMIT after its sync: if any sync
-//!   failed between, the two differ;
-//! * before a write the file's capabilities go: a crash between leaves the old program without them.
+//! * `committed` is truthful: a stable write is synced before its reply, in the stream in which it was
+//!   written;
+//! * the verifier of an unstable write is read before the write, that of a COMMIT after its sync: if any sync
+//!   failed in between, the two differ;
+//! * the file's capabilities are removed before a write: a crash in between leaves the old program without them.
 
 use nfs3_types::nfs3::{
     COMMIT3res, COMMIT3resfail, COMMIT3resok, Nfs3Result, READ3resfail, WRITE3res, WRITE3resfail,
@@ -24,19 +24,19 @@ use crate::exports::Streams;
 use crate::reply::Reply;
 use crate::xdr::{Decoder, Garbage, Parsed};
 
-/// The capabilities of a program.
+/// The extended attribute with a program's capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Bytes of a file up to which its sync is shared with others.
+/// Up to this many bytes, the sync of a file is shared with others.
 const TOGETHER_BYTES_MAX: u32 = 64 << 10;
 
-/// Largest offset: those of files are signed.
+/// Largest offset: file offsets are signed.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Bytes of a READ's result before the data: status, attributes, count, eof, length.
 const READ_HEAD_BYTES: usize = 4 + (4 + 84) + 4 + 4 + 4;
 
-/// ISDIR or INVAL for what has no content.
+/// ISDIR or INVAL for inodes without content.
 fn has_content(attr: &Attr) -> Step<()> {
     match attr.kind {
         FileKind::Regular => Ok(()),
@@ -79,11 +79,11 @@ pub(super) fn read(
     }
 }
 
-/// Puts the whole result of a READ; how many bytes were read.
+/// Puts the complete result of a READ. Returns the number of bytes read.
 fn read_to(node: &Node<'_>, offset: u64, count: u32, reply: &mut Reply) -> Step<usize> {
     let attr = node.attr()?;
     has_content(&attr)?;
-    // A user that may execute a program may read it: the client does so to run it.
+    // A user that may execute a program may read it: the client reads it to run it.
     node.may(&attr, READ)
         .or_else(|status| node.may(&attr, EXEC).map_err(|_| status))?;
     if offset > OFFSET_MAX {
@@ -97,8 +97,8 @@ fn read_to(node: &Node<'_>, offset: u64, count: u32, reply: &mut Reply) -> Step<
     let len = failed(fs.read(&node.caller, node.ino(), offset, target))?.min(target.len());
     reply.back_to(data + len);
     reply.pad(data);
-    // Of the same inode still, and newer than what was read: a short read is only called the end
-    // where the file ends there now.
+    // Of the same inode, and newer than the data: a short read counts as the end only if
+    // the file ends there now.
     let attr = node.attr()?;
     let eof = offset.saturating_add(len as u64) >= attr.size;
     let len_sent = u32::try_from(len).map_err(|_| nfsstat3::NFS3ERR_SERVERFAULT)?;
@@ -122,12 +122,12 @@ pub(super) fn has_capability(node: &Node<'_>, ino: Ino) -> bool {
     node.volume.fs().getxattr(&caller, ino, CAPABILITY).is_ok()
 }
 
-/// Takes a program's capabilities away.
+/// Removes a program's capabilities.
 pub(super) fn drop_capability(node: &Node<'_>, ino: Ino) -> Step<()> {
     if !has_capability(node, ino) {
         return Ok(());
     }
-    // Only root sets and removes them; that this caller changes the program was permitted.
+    // Only root may remove them. The caller's permission to change the program was checked.
     let root = Caller {
         uid: 0,
         note: None,
@@ -136,7 +136,7 @@ pub(super) fn drop_capability(node: &Node<'_>, ino: Ino) -> Step<()> {
     failed(node.volume.fs().removexattr(&root, ino, CAPABILITY))
 }
 
-/// Puts the content of a file into the stream that the export has for it.
+/// Assigns the content of a file to its stream of the export.
 fn join_stream(node: &mut Node<'_>) {
     if node.export.streams == Streams::File {
         let what = [node.ino(), node.named.generation].map(u64::to_be_bytes);
@@ -161,8 +161,8 @@ pub(super) fn write(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<WRITE3re
     if stable == stable_how::UNSTABLE && !node.volume.sync_always() {
         node.caller.note = None;
     }
-    // Its result has to be known.
-    node.goes_in_parts();
+    // Its result must be known before the reply.
+    node.note_in_parts();
     if data.len() != count as usize {
         let file_wcc = untouched(&node);
         return Ok(Nfs3Result::Err((
@@ -237,7 +237,7 @@ fn write_at(
     }
 }
 
-/// Makes a file's content durable before the reply: together with others', or at once where it is much, so that
+/// Makes a file's content durable before the reply: together with others', or separately if it is large, so that
 /// no other call waits for it.
 fn make_durable(node: &Node<'_>, data_only: bool, bytes: u32) -> Step<()> {
     if bytes <= TOGETHER_BYTES_MAX {
@@ -248,8 +248,8 @@ fn make_durable(node: &Node<'_>, data_only: bool, bytes: u32) -> Step<()> {
 }
 
 pub(super) fn commit(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<COMMIT3res> {
-    // All of the file is committed, whatever range is asked for: 0 bytes mean up to the end, and what lies
-    // behind the end has nothing to commit.
+    // The whole file is committed, whatever the range: 0 bytes mean up to the end, and a range beyond
+    // the end has nothing to commit.
     let (handle, _offset, _count) = (read_handle(args)?, args.u64()?, args.u32()?);
     let mut node = match cx.node(handle) {
         Ok(node) => node,
@@ -273,11 +273,11 @@ fn commit_file(node: &Node<'_>) -> Step<(wcc_data, writeverf3)> {
     let before = node.attr()?;
     let unstable = node.volume.take_unstable(node.ino());
     make_durable(node, false, unstable)?;
-    // Read again when what is owed was synced: `verify_again`.
+    // Read again after the sync of the owed objects: `verify_again`.
     let verf = node.volume.verifier();
     let after = node.attr().ok();
-    // A COMMIT changes no attribute: if others did meanwhile, those before are not told, so that no client takes
-    // that change for its own.
+    // A COMMIT changes no attribute. If others changed some meanwhile, the attributes before are left out, so that no
+    // client takes that change for its own.
     let before =
         Some(before).filter(|before| after.is_some_and(|after| after.ctime == before.ctime));
     Ok((

@@ -1,8 +1,8 @@
 //! READDIR and READDIRPLUS.
 //!
-//! Cookies are the file system's: they stay where they are while entries come and go, so the cookie
-//! verifier need only tell that the directory is the same; it is the generation. Entries are taken first and their
-//! attributes read afterwards: nothing is asked of an entry while its directory is being listed.
+//! Cookies are those of the file system. They are stable while entries are added and removed, so the cookie
+//! verifier only identifies the directory: it is the generation. Entries are collected first, and their
+//! attributes are read afterwards: no entry is accessed while its directory is being listed.
 
 use nfs3_types::nfs3::{NFS3_COOKIEVERFSIZE, Nfs3Option, READDIR3resfail, cookieverf3, nfsstat3};
 use steadfast_vfs::{Attr, Cookie, FileKind, Ino};
@@ -13,16 +13,16 @@ use crate::handles::HANDLE_BYTES;
 use crate::reply::Reply;
 use crate::xdr::{Decoder, Parsed};
 
-/// Bytes of a result beside its entries: status, attributes, verifier, end of the list, eof.
+/// Bytes of a result besides its entries: status, attributes, verifier, end of the list, eof.
 const FRAME_BYTES: usize = 4 + (4 + 84) + NFS3_COOKIEVERFSIZE + 4 + 4;
-/// Bytes of an entry beside its name: there is one, inode number, length, cookie.
+/// Bytes of an entry besides its name: presence flag, inode number, length, cookie.
 const ENTRY_BYTES: usize = 4 + 8 + 4 + 8;
 /// More bytes of an entry with attributes and handle.
 const PLUS_BYTES: usize = (4 + 84) + (4 + 4 + HANDLE_BYTES);
 /// Bytes of an entry that count as information about the directory: inode number, length, cookie.
 const DIR_INFO_BYTES: usize = 8 + 4 + 8;
 
-/// What is to be listed.
+/// Parameters of a listing.
 struct Wanted {
     cookie: Cookie,
     verifier: [u8; NFS3_COOKIEVERFSIZE],
@@ -34,7 +34,7 @@ struct Wanted {
     plus: bool,
 }
 
-/// An entry that was taken.
+/// A collected entry.
 struct Taken {
     ino: Ino,
     next: Cookie,
@@ -103,9 +103,9 @@ fn list_to(node: &Node<'_>, wanted: &Wanted, reply: &mut Reply) -> Step<()> {
         return Err(nfsstat3::NFS3ERR_BAD_COOKIE);
     }
     let (entries, eof) = take(node, wanted)?;
-    // A user that may not search the directory learns names, not what they name.
+    // A user that may not search the directory gets names, without attributes and handles.
     let searchable = failed(node.volume.fs().access(&node.caller, node.ino(), EXEC)).is_ok();
-    // Of the same directory still.
+    // Validates that it is still the same directory.
     let attr = node.attr()?;
     reply.put(&nfsstat3::NFS3_OK);
     reply.put(&node.post_op(Some(&attr)));
@@ -129,7 +129,7 @@ fn list_to(node: &Node<'_>, wanted: &Wanted, reply: &mut Reply) -> Step<()> {
     Ok(())
 }
 
-/// Takes as many entries as fit; and whether there are no more.
+/// Collects as many entries as fit. Returns also whether there are no more.
 fn take(node: &Node<'_>, wanted: &Wanted) -> Step<(Vec<Taken>, bool)> {
     let mut entries = Vec::new();
     let (mut bytes, mut dir_bytes) = (FRAME_BYTES, 0);
@@ -141,7 +141,7 @@ fn take(node: &Node<'_>, wanted: &Wanted) -> Step<(Vec<Taken>, bool)> {
             .readdir(&node.permitted(), node.ino(), wanted.cookie, &mut |entry| {
                 let name = entry.name.len().next_multiple_of(4);
                 bytes += ENTRY_BYTES + name + plus;
-                // The first entry is information enough, however little is asked for.
+                // The first entry always counts as fitting the information limit.
                 let enough =
                     !entries.is_empty() && dir_bytes + DIR_INFO_BYTES + name > wanted.dir_bytes;
                 dir_bytes += DIR_INFO_BYTES + name;
@@ -167,7 +167,7 @@ fn take(node: &Node<'_>, wanted: &Wanted) -> Step<(Vec<Taken>, bool)> {
     Ok((entries, eof))
 }
 
-/// The attributes of an entry's inode; none if the entry is gone, so that no other inode is taken for it.
+/// The attributes of an entry's inode; none if the entry is gone, so that another inode is never taken for it.
 fn attr_of(node: &Node<'_>, dir: &Attr, entry: &Taken) -> Option<Attr> {
     match &*entry.name {
         b"." => Some(*dir),

@@ -29,9 +29,9 @@ pub(super) fn lookup(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<LOOKUP3
     })
 }
 
-/// What a name means in a directory, and the directory's attributes.
+/// Looks a name up in a directory. Returns also the directory's attributes.
 fn find(node: &Node<'_>, name: &[u8]) -> Step<(Attr, Attr)> {
-    // A handle that is stale says so before its directory says anything.
+    // A stale handle is reported before any error of the directory.
     node.attr()?;
     check_name(name)?;
     let found = node.lookup(name)?;
@@ -43,7 +43,7 @@ pub(super) fn access(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<ACCESS3
     let granted = cx.node(handle).and_then(|node| {
         let kind = node.attr()?.kind;
         let granted = granted(&node, kind)?;
-        // Read again: that the inode is still the handle's holds for what was granted, too.
+        // Read again: this validates the granted permissions, too.
         let attr = node.attr()?;
         Ok((node.post_op(Some(&attr)), granted & wanted))
     });
@@ -56,7 +56,7 @@ pub(super) fn access(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<ACCESS3
     })
 }
 
-/// What the caller may do. Deleting an object is a matter of its directory.
+/// The permissions of the caller. Deleting an object depends on its directory.
 fn granted(node: &Node<'_>, kind: FileKind) -> Step<u32> {
     let may = |mask| {
         node.volume

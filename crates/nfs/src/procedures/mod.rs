@@ -1,16 +1,16 @@
 //! The procedures of NFS version 3 (RFC 1813), one family per file.
 //!
-//! A procedure decodes its arguments, resolves handles to [`Node`]s, asks the file system, and
-//! puts the result into the reply. What only looks is validated *afterwards*: attributes are read
-//! again for the reply, and must be of the handle's generation. What changes something *pins* its
-//! inodes first, so that no other can take their numbers, and holds their turns, so that the
-//! attributes before and after are its own.
+//! A procedure decodes its arguments, resolves handles to [`Node`]s, calls the file system, and
+//! puts the result into the reply. A read-only procedure is validated *afterwards*: attributes are read
+//! again for the reply, and must be of the handle's generation. A changing procedure *pins* its
+//! inodes first, so that no other inode can take their numbers, and holds their turns, so that the
+//! attributes before and after belong to its own change.
 //!
-//! Order: a change is durable before it is answered (but for unstable writes): its procedure says what it owes
-//! ([`Node::owe`]), and the reply waits for a sync of the caller's stream and of the inode (`commits`). What is answered
-//! with success because an earlier change has been made already waits for that one in the same way.
+//! Order: a change is durable before its reply (except unstable writes): its procedure registers the commit that it
+//! owes ([`Node::owe`]), and the reply waits for a sync of the caller's stream and of the inode (`commits`). A call that
+//! succeeds because an earlier call has made the change already waits for that change in the same way.
 
-// An error of the protocol carries as much as a success: attributes, for the same reply.
+// An error of the protocol carries attributes like a success.
 #![allow(clippy::result_large_err)]
 
 mod attrs;
@@ -45,7 +45,7 @@ use crate::tls::Security;
 use crate::volume::{ObjectLocks, Volume};
 use crate::xdr::{Decoder, Parsed};
 
-/// Most bytes of a READ or WRITE.
+/// Most data bytes of a READ or WRITE.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
 /// The permission to read.
@@ -55,34 +55,34 @@ const WRITE: u8 = 2;
 /// The permission to execute or search.
 const EXEC: u8 = 1;
 
-/// Streams of clients, users and exports.
+/// Number of streams of clients, users and exports.
 const OWN_STREAMS: u64 = 1 << 12;
-/// Streams of files.
+/// Number of streams of files.
 const FILE_STREAMS: u64 = 1 << 16;
 
 /// One call of a procedure.
 pub(crate) struct Context<'a> {
-    /// What is served.
+    /// The table of exports.
     pub(crate) table: &'a Table,
     /// Counters.
     pub(crate) metrics: &'a Metrics,
-    /// Where it comes from.
+    /// Address of the client.
     pub(crate) peer: SocketAddr,
-    /// How far its connection is protected.
+    /// Protection of its connection.
     pub(crate) security: Security,
-    /// The export that it is not enough for, once one was asked for, and the protection that it wants.
+    /// If that is not enough: the export, and its required protection.
     pub(crate) wanted_more: Cell<Option<(&'a Export, Security)>>,
     /// The caller.
     pub(crate) claimed: &'a Claimed,
     /// The counters of the client.
     pub(crate) client: Option<&'a Client>,
-    /// What is to be durable before the call is answered, and of which volume.
+    /// The commit that the call owes before its answer.
     pub(crate) debts: &'a Debts,
-    /// What is to be durable with its change, of a call that must not be carried out again.
+    /// Note that must become durable with the change, of a non-idempotent call.
     pub(crate) note: Option<&'a Arc<Note>>,
 }
 
-/// What a call owes: see the module's header.
+/// The commit that a call owes: see the module's header.
 #[derive(Debug, Default)]
 pub(crate) struct Debts {
     volume: RefCell<Option<Arc<Volume>>>,
@@ -90,12 +90,12 @@ pub(crate) struct Debts {
 }
 
 impl Debts {
-    /// What is owed, and the volume that owes it; none if it is nothing.
+    /// The owed objects and their volume; none if nothing is owed.
     pub(crate) fn take(&self) -> Option<(Arc<Volume>, Owed)> {
         Some((self.volume.take()?, self.owed.take()))
     }
 
-    /// All that was done in the one stream of a volume is owed.
+    /// Owes all changes in a volume's only stream.
     pub(crate) fn owe_everything(&self, volume: &Arc<Volume>) {
         self.owe(
             volume,
@@ -115,7 +115,7 @@ impl Debts {
     }
 }
 
-/// An inode that a handle names, on behalf of a caller.
+/// The inode of a handle, with its caller.
 #[derive(Debug)]
 struct Node<'a> {
     volume: &'a Arc<Volume>,
@@ -140,10 +140,10 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// Result of a step: what to answer if it failed.
+/// Result of a step; the error is the status to answer with.
 type Step<T> = Result<T, nfsstat3>;
 
-/// Runs a procedure: the status it answers.
+/// Runs a procedure. Returns the status of its answer.
 ///
 /// # Errors
 /// The arguments are garbage.
@@ -180,11 +180,11 @@ pub(crate) fn run(
     }
 }
 
-/// Puts the result of a call that was carried out, and whose commit failed.
+/// Puts the result of a call that was executed, and whose commit failed.
 pub(crate) fn fail_late(procedure: NFS_PROGRAM, status: nfsstat3, reply: &mut Reply) {
     use NFS_PROGRAM as P;
     reply.put(&status);
-    // What attributes there are now is not told: how much of them will last is not known.
+    // Without attributes, because it is not known which of the present ones will survive.
     match procedure {
         P::NFSPROC3_RENAME => reply.put(&RENAME3resfail::default()),
         P::NFSPROC3_LINK => {
@@ -195,7 +195,7 @@ pub(crate) fn fail_late(procedure: NFS_PROGRAM, status: nfsstat3, reply: &mut Re
     }
 }
 
-/// Puts the verifier as it is now into the finished reply of a COMMIT.
+/// Puts the present verifier into the finished reply of a COMMIT.
 pub(crate) fn verify_again(volume: &Volume, record: &mut [u8]) {
     if let Some(verf) = record.last_chunk_mut() {
         *verf = volume.verifier().0;
@@ -210,14 +210,14 @@ fn answer<T: Pack, E: Pack>(reply: &mut Reply, result: &Nfs3Result<T, E>) -> nfs
     }
 }
 
-/// A stream out of `count`, behind `first`.
+/// A stream out of `count`, numbered from `first` on.
 fn stream_of(what: &[u8], first: u64, count: u64) -> Stream {
     let number = first + xxhash_rust::xxh3::xxh3_64(what) % count;
     Stream(u32::try_from(number).unwrap_or_default())
 }
 
 impl<'a> Context<'a> {
-    /// Notes bytes that were read.
+    /// Counts bytes that were read.
     fn has_read(&self, len: usize) {
         self.metrics.bytes_read(len);
         if let Some(client) = self.client {
@@ -225,7 +225,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Notes bytes that were written.
+    /// Counts bytes that were written.
     fn has_written(&self, len: usize) {
         self.metrics.bytes_written(len);
         if let Some(client) = self.client {
@@ -235,7 +235,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The stream of what is done through an export.
+    /// The stream of this call's changes in an export.
     fn stream(&self, export: &Export) -> Stream {
         let own = |what: &[u8]| stream_of(what, 1, OWN_STREAMS);
         let client = || match self.peer.ip().to_canonical() {
@@ -250,10 +250,10 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What a handle names. Whether it is still there is found out when its attributes are read.
+    /// Resolves a handle. Reading the attributes later shows whether the inode still exists.
     fn node(&self, handle: &[u8]) -> Step<Node<'a>> {
         let handle = Unproved::read(handle).ok_or(nfsstat3::NFS3ERR_BADHANDLE)?;
-        // The export is not there any more: it has no key that could tell whether the handle is forged.
+        // The export is gone, and with it the key that could show whether the handle is forged.
         let (export, volume) = self
             .table
             .by_id(handle.named.export)
@@ -298,12 +298,12 @@ impl<'a> Node<'a> {
         self.named.ino
     }
 
-    /// What clients know the file system as.
+    /// The ID of the file system for clients.
     fn fsid(&self) -> u64 {
         u64::from(self.named.export)
     }
 
-    /// The attributes now. STALE if the inode is another, or has no names left.
+    /// The present attributes. STALE if the inode was replaced, or has no names left.
     fn attr(&self) -> Step<Attr> {
         let attr = failed(self.volume.fs().getattr(&self.caller, self.named.ino))?;
         if attr.generation == self.named.generation && attr.nlink > 0 {
@@ -313,7 +313,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// STALE for a directory that is not in the export's subtree any more.
+    /// STALE for a directory outside of the export's subtree.
     fn confine(&self) -> Step<()> {
         let Some(subtree) = self.subtree else {
             return Ok(());
@@ -327,7 +327,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether it is the directory that the export begins at.
+    /// Whether it is the root directory of the export.
     fn is_top(&self) -> bool {
         let own = Subtree {
             ino: self.named.ino,
@@ -336,7 +336,7 @@ impl<'a> Node<'a> {
         self.subtree == Some(own)
     }
 
-    /// What a name means in the directory: nothing outside of the export's subtree.
+    /// Looks a name up in the directory. The result is never outside of the export's subtree.
     fn lookup(&self, name: &[u8]) -> Step<Attr> {
         if name == b".." && self.is_top() {
             return self.attr();
@@ -359,7 +359,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// ROFS if nothing may be changed here.
+    /// ROFS if the caller may not change anything here.
     fn writable(&self) -> Step<()> {
         if self.access.read_only || self.volume.read_only() {
             Err(nfsstat3::NFS3ERR_ROFS)
@@ -374,7 +374,7 @@ impl<'a> Node<'a> {
         self.volume.key.handle(named, self.subtree)
     }
 
-    /// The same, to be sent.
+    /// The encoded handle of an inode of the same export.
     fn handle(&self, attr: &Attr) -> nfs_fh3 {
         nfs_fh3 {
             data: Opaque::owned(self.handle_bytes(attr).to_vec()),
@@ -385,12 +385,12 @@ impl<'a> Node<'a> {
         convert::post_op(attr, self.fsid())
     }
 
-    /// The attributes for a reply, if there still are any.
+    /// The present attributes for a reply, if the inode still exists.
     fn post_op_now(&self) -> post_op_attr {
         self.post_op(self.attr().ok().as_ref())
     }
 
-    /// Whether the caller may do `mask` to it. The owner may always read and write: on the client,
+    /// Whether the caller has the permissions `mask`. The owner may always read and write: on the client,
     /// the file may have been opened before its mode was changed, or created without the bits.
     fn may(&self, attr: &Attr, mask: u8) -> Step<()> {
         if attr.uid == self.caller.uid && mask & EXEC == 0 {
@@ -399,21 +399,21 @@ impl<'a> Node<'a> {
         failed(self.volume.fs().access(&self.caller, self.ino(), mask))
     }
 
-    /// The call may take several operations: its note waits until it is whole.
-    fn goes_in_parts(&self) {
+    /// The call may take several operations: its note is not kept before all are done.
+    fn note_in_parts(&self) {
         if let Some(note) = &self.caller.note {
             note.in_parts();
         }
     }
 
-    /// All of its operations are done.
-    fn is_whole(&self) {
+    /// All operations of the call are done: its note may be kept.
+    fn note_whole(&self) {
         if let Some(note) = &self.caller.note {
             note.whole();
         }
     }
 
-    /// The caller when something was decided here.
+    /// The caller for operations whose permission was checked here.
     fn permitted(&self) -> Caller {
         Caller {
             checked: true,
@@ -421,12 +421,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The reply waits until the caller's stream, and what concerns this inode, is durable.
+    /// Makes the reply wait until the caller's stream and this inode are durable.
     fn owe(&self) {
         self.owe_of(self.ino(), false);
     }
 
-    /// The same for any inode of the volume.
+    /// Makes the reply wait until the caller's stream and another inode of the volume are durable.
     fn owe_of(&self, ino: Ino, data_only: bool) {
         self.debts.owe(self.volume, self.wanted(ino, data_only));
     }
@@ -440,7 +440,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A change of an object that is under way: its attributes before.
+/// A change of an object in progress, with its attributes before.
 struct Change<'a> {
     node: &'a Node<'a>,
     before: Attr,
@@ -459,13 +459,13 @@ impl<'a> Change<'a> {
 
     /// Attributes before and after, while the turn is still held.
     fn wcc(&self) -> wcc_data {
-        // An object that went away by the change has none any more.
+        // An object that the change removed has none.
         let after = self.node.attr().ok();
         convert::change(Some(&self.before), after.as_ref(), self.node.fsid())
     }
 }
 
-/// What is told of an object when a change was not even begun.
+/// The attributes of an object whose change was not begun.
 fn untouched(node: &Node<'_>) -> wcc_data {
     wcc_data {
         before: Nfs3Option::None,
@@ -473,13 +473,13 @@ fn untouched(node: &Node<'_>) -> wcc_data {
     }
 }
 
-/// The volume of a call's first argument, if that is a handle; whether the server has given it is not asked.
+/// The volume of a call's first argument, if that is a handle. The handle's hash is not checked.
 pub(crate) fn volume_of<'t>(table: &'t Table, mut args: Decoder<'_>) -> Option<&'t Arc<Volume>> {
     let handle = read_handle(&mut args).ok().and_then(Unproved::read)?;
     table.by_id(handle.named.export).map(|(_, volume)| volume)
 }
 
-/// Whether a call's first argument is a handle that this server gave to an export which admits the caller.
+/// Whether a call's first argument is a genuine handle of an export that admits the caller.
 pub(crate) fn is_admitted(
     table: &Table,
     peer: SocketAddr,
@@ -499,7 +499,7 @@ pub(crate) fn is_admitted(
     })
 }
 
-/// A name for a new or present entry. INVAL for what never is one.
+/// Checks the name of a new or present entry. INVAL if it can never be one.
 fn check_name(name: &[u8]) -> Step<()> {
     if name.len() > steadfast_vfs::NAME_MAX {
         Err(nfsstat3::NFS3ERR_NAMETOOLONG)
@@ -515,7 +515,7 @@ fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// Longest handle that the protocol has.
+/// Longest handle of the protocol.
 const FH_BYTES_MAX: usize = nfs3_types::nfs3::NFS3_FHSIZE;
 
 /// Reads a handle.
@@ -528,7 +528,7 @@ fn read_entry<'m>(args: &mut Decoder<'m>) -> Parsed<(&'m [u8], &'m [u8])> {
     Ok((read_handle(args)?, args.bytes()?))
 }
 
-/// Whether nothing is to be set.
+/// Whether there is nothing to set.
 fn is_nothing(set: &SetAttr) -> bool {
     *set == SetAttr {
         guard: set.guard,

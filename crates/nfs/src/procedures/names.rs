@@ -12,7 +12,7 @@ use super::{
 };
 use crate::xdr::{Decoder, Parsed};
 
-/// Takes a name away, durably.
+/// Removes a name, durably.
 fn take_away(
     dir: &Node<'_>,
     name: &[u8],
@@ -165,8 +165,8 @@ fn renamed(
         });
     let wcc = (leaves.wcc(), enters.wcc());
     drop(turns);
-    // One operation of one stream: it is durable whichever directory is synced. Both are, for what was
-    // found done already (two names of one file) by another operation.
+    // One operation of one stream: a sync of either directory makes it durable. Both are synced, in case
+    // another operation had done it already (two names of one file).
     match done {
         Ok(()) => {
             target.owe();

@@ -1,4 +1,4 @@
-//! FSSTAT, FSINFO, PATHCONF: what a volume has and what it can do.
+//! FSSTAT, FSINFO, PATHCONF: space and limits of a volume.
 
 use nfs3_types::nfs3::{
     FSF3_CANSETTIME, FSF3_HOMOGENEOUS, FSF3_LINK, FSF3_SYMLINK, FSINFO3res, FSINFO3resfail,
@@ -9,9 +9,9 @@ use nfs3_types::nfs3::{
 use super::{Context, TRANSFER_BYTES_MAX, failed, read_handle};
 use crate::xdr::{Decoder, Parsed};
 
-/// What transfers should be a multiple of.
+/// Suggested multiple of transfer sizes.
 const TRANSFER_UNIT: u32 = 4096;
-/// A good size of a READDIR.
+/// Preferred size of a READDIR.
 const LISTING_BYTES: u32 = 64 << 10;
 
 pub(super) fn fsstat(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<FSSTAT3res> {

@@ -1,7 +1,7 @@
-//! What a worker does with an event: it takes a call, answers it, and leads commits.
+//! Workers: a worker takes the call of an event, answers it, and leads commits.
 //!
-//! A call that may wait for the device takes a slot first ([`crate::slots`]); a reply that owes a commit goes to the volume's
-//! queue ([`crate::commits`]). A worker that is about to wait says so ([`crate::events`]).
+//! A call that may wait for the device takes a slot first ([`crate::slots`]); a reply that needs a commit goes to the volume's
+//! queue ([`crate::commits`]). A worker that is about to wait announces it ([`crate::events`]).
 
 use super::Shared;
 use crate::connection::{BUFFER_BYTES, Connection, Record, Taken};
@@ -19,26 +19,26 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use steadfast_vfs::Shutdown;
 
-/// A call that changes something and takes longer has waited for the device. The next calls are then expected to wait, too.
+/// A changing call that takes longer than this has waited for the device. The next calls are then expected to wait, too.
 const WAITED: Duration = Duration::from_micros(200);
 const CALLS_LIKE_IT: u32 = 16;
 
-/// What became of a call.
+/// The outcome of a call.
 enum Answered {
     Yes,
-    /// Its reply waits for a commit, and the worker leads those of this volume.
+    /// Its reply waits for a commit, and the worker now leads the commits of this volume.
     Leads(Arc<Volume>),
-    /// It was to be answered from memory and cannot be: nothing was done.
+    /// It cannot be answered from memory. Nothing was done.
     No,
 }
 
-/// What a worker keeps from one event to the next.
+/// State of a worker between events.
 struct Worker {
     buffer: Vec<u8>,
     reply: Reply,
 }
 
-/// A call that waits for a worker. Its record is counted as work.
+/// A call that waits for a worker. Its record is counted as `Working` memory.
 #[derive(Debug)]
 pub(super) struct Parked {
     connection: Arc<Connection>,
@@ -47,14 +47,14 @@ pub(super) struct Parked {
 }
 
 impl Parked {
-    /// Any worker may take it from its connection once more. False if that is closed.
+    /// Lets any worker take the call from its connection again. False if the connection is closed.
     fn again(self) -> bool {
         self.connection.put_back(self.record, self.reply_bytes)
     }
 }
 
 impl Shared {
-    /// A worker.
+    /// The loop of a worker.
     pub(super) fn work(&self) {
         let mut worker = Worker {
             buffer: Vec::with_capacity(BUFFER_BYTES),
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// Serves what an event of a connection brings.
+    /// Handles an event of a connection.
     fn serve(&self, connection: &Arc<Connection>, flags: EventFlags, worker: &mut Worker) {
         let Some(taken) = connection.ready(flags, &mut worker.buffer) else {
             return;
@@ -86,7 +86,7 @@ impl Shared {
             Waits::Never => self.answer(connection, call, false, reply),
             Waits::Likely => Answered::No,
             Waits::Perhaps if !self.slots.begin_trial() => {
-                return self.put_off(connection, taken);
+                return self.defer(connection, taken);
             }
             Waits::Perhaps => {
                 let answered = self.answer(connection, call, true, reply);
@@ -127,7 +127,7 @@ impl Shared {
         waits: Waits,
         reply: &mut Reply,
     ) {
-        // A call that could not be answered from memory will wait; others probably wait if the last ones did.
+        // A call that could not be answered from memory will wait; other calls probably wait if the last ones did.
         let away = (waits == Waits::Perhaps || self.waits.load(Relaxed) > 0)
             .then(|| self.reactor.events.away());
         if away.is_none() {
@@ -148,7 +148,7 @@ impl Shared {
         }
     }
 
-    /// Keeps a call beyond its event; none if there is no memory for it.
+    /// Keeps a call for later; none if there is no memory for it.
     fn keep(&self, connection: &Arc<Connection>, taken: Taken<'_>) -> Option<Parked> {
         Some(Parked {
             connection: Arc::clone(connection),
@@ -157,15 +157,15 @@ impl Shared {
         })
     }
 
-    /// Puts off a call that no worker may try now.
-    fn put_off(&self, connection: &Arc<Connection>, taken: Taken<'_>) {
+    /// Defers a call that no worker may try now.
+    fn defer(&self, connection: &Arc<Connection>, taken: Taken<'_>) {
         let parked = self.keep(connection, taken);
-        if let Some(parked) = parked.and_then(|parked| self.slots.put_off(parked)) {
+        if let Some(parked) = parked.and_then(|parked| self.slots.defer(parked)) {
             parked.again();
         }
     }
 
-    /// A worker can try a call that was put off.
+    /// Lets a worker try the next deferred call.
     fn resume(&self) {
         while let Some(parked) = self.slots.resume() {
             if parked.again() {
@@ -201,7 +201,7 @@ impl Shared {
             Ok(Outcome::MustWait) => return Answered::No,
             Ok(Outcome::Reply) => connection.finish(1, reply.finish(), reply_bytes),
             Ok(Outcome::Owes(volume, waiting)) => {
-                // No call that changes something has a long reply: nothing is to be given back.
+                // A changing call never has a long reply, so there is no memory to give back.
                 if volume.commits.push(waiting) {
                     answered = Answered::Leads(volume);
                 }
@@ -224,7 +224,7 @@ impl Shared {
         answered
     }
 
-    /// Carries out the commits of a volume until no reply waits for one.
+    /// Leads the commits of a volume until no reply waits.
     fn lead(&self, volume: &Volume, reply: &mut Reply) {
         let _away = self.reactor.events.away();
         loop {
@@ -248,9 +248,9 @@ impl Shared {
             .map(|s| (*s).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "no message".to_owned());
-        // From now on no reply leaves: what others find in a volume that goes down is not true.
+        // From now on no reply is sent: results of other calls on the failing volume may be wrong.
         self.reactor.abort();
-        // What it left half done must not be committed, by whomever.
+        // No thread may commit what the call left half done.
         for volume in &self.service.table().volumes {
             let _ = volume.fs().shutdown(Shutdown::Nothing);
         }

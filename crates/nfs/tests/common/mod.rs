@@ -1,4 +1,4 @@
-//! A server over a file system, in memory or real, and a client that fails the test where a call fails that must not.
+//! A server over a file system, the model or the real one, and a client that fails the test at an unexpected error.
 #![allow(
     dead_code,
     unused_macros,
@@ -27,7 +27,7 @@ pub(crate) use steadfast_nfs_client::wire::credential as user;
 use steadfast_nfs_client::wire::{self, Program, Refusal};
 use steadfast_vfs::FileSystem;
 
-/// Which file system.
+/// The kind of file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Model,
@@ -63,12 +63,12 @@ pub(crate) fn file_system(kind: Kind) -> Arc<dyn FileSystem> {
     }
 }
 
-/// Trusting, so that tests may be any user.
+/// An export without restrictions, so that tests can act as any user.
 pub(crate) fn export() -> Export {
     Export::new().with_access(access())
 }
 
-/// What everybody may do with it.
+/// Its rights for all clients.
 pub(crate) fn access() -> Access {
     Access {
         any_port: true,
@@ -133,7 +133,7 @@ impl Site {
     }
 }
 
-/// Why a call has no result.
+/// Reasons why a call has no result.
 #[derive(Debug)]
 pub(crate) enum Refused {
     Accepted(accept_stat_data),
@@ -195,7 +195,7 @@ impl Client {
         }
     }
 
-    /// From an address of its own on this host, so that no other program has its port.
+    /// A client with an address of its own on this host, so that no other program has its port.
     pub(crate) fn connect_alone(address: SocketAddr) -> Client {
         let [high, low] = address.port().to_be_bytes();
         let own = SocketAddr::from(([127, 1, high, low], 0));
@@ -204,10 +204,10 @@ impl Client {
         client
     }
 
-    /// Breaks the connection and makes a new one from the same port.
+    /// Resets the connection and opens a new one from the same port.
     pub(crate) fn reconnect(&mut self, address: SocketAddr) {
         let own = self.stream.local_addr().unwrap();
-        // Without a last word: the pair of ports is free at once.
+        // Closed by a reset, so that the pair of ports is free at once.
         rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
         self.stream = TcpStream::connect(address).unwrap();
         self.stream = connect_from(own, address);
@@ -537,7 +537,7 @@ impl Client {
         status_of(res)
     }
 
-    /// All names of a directory, taken in pieces of `count` bytes.
+    /// All names of a directory, read in pieces of `count` bytes.
     pub(crate) fn names(&mut self, dir: &nfs_fh3, count: u32) -> Vec<String> {
         let (mut names, mut cookie, mut verifier) = (Vec::new(), 0, cookieverf3::default());
         loop {

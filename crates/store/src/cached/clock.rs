@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often a clock that a test moves is looked at.
+/// Interval at which a clock that a test moves is checked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A clock in milliseconds that runs on while the machine sleeps; or one that a test moves.
+/// A clock in milliseconds that runs on while the machine sleeps, or a clock that a test moves.
 #[derive(Clone, Debug, Default)]
 pub struct LagClock(Option<Arc<AtomicU64>>);
 
 impl LagClock {
-    /// One that shows what the number says.
+    /// A clock that shows this number.
     #[must_use]
     pub fn moved(now_ms: Arc<AtomicU64>) -> LagClock {
         LagClock(Some(now_ms))
@@ -27,7 +27,7 @@ impl LagClock {
         seconds * 1000 + nanoseconds / 1_000_000
     }
 
-    /// How long a thread may sleep if its work is due when this clock has gone on by `ms`.
+    /// Time that a thread may sleep if its work is due after `ms` milliseconds of this clock.
     pub(crate) fn sleep(&self, ms: u64) -> Duration {
         match self.0 {
             Some(_) => LOOK,

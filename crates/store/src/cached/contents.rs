@@ -1,13 +1,13 @@
-//! What an epoch writes: blocks, and runs that hold nothing any more.
+//! Contents of an epoch: written blocks and discarded runs.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 
-/// Blocks of one request to the disk, at most.
+/// Most blocks of one request to the disk.
 const REQUEST_BLOCKS: usize = 2048;
 
-/// See the module's header. Holes come first, then the blocks.
+/// See the module's header. Holes take effect first, then the blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
     pub(crate) blocks: BTreeMap<u64, Bytes>,
@@ -15,14 +15,14 @@ pub(crate) struct Contents {
     holes: BTreeMap<u64, u64>,
 }
 
-/// A block as an epoch leaves it.
+/// The effect of an epoch on a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look<'a> {
-    /// It has these bytes.
+    /// The epoch wrote these bytes.
     Bytes(&'a Bytes),
-    /// It reads as zeros.
+    /// The epoch discarded the block: it reads as zeros.
     Hole,
-    /// The epoch has no part in it.
+    /// The epoch does not change the block.
     Untouched,
 }
 
@@ -31,7 +31,7 @@ impl Contents {
         self.blocks.is_empty() && self.holes.is_empty()
     }
 
-    /// Writes of an epoch that it takes.
+    /// Number of writes that count toward the limit of an epoch.
     pub(crate) fn weight(&self) -> u64 {
         (self.blocks.len() + self.holes.len()) as u64
     }
@@ -46,7 +46,7 @@ impl Contents {
         for at in gone {
             self.blocks.remove(&at);
         }
-        // Runs that meet become one.
+        // Adjacent and overlapping runs are merged.
         while let Some((&from, &to)) = self.holes.range(..=end).next_back() {
             if to < first {
                 break;
@@ -72,7 +72,7 @@ impl Contents {
         self.holes.iter().map(|(first, end)| (*first, end - first))
     }
 
-    /// Runs of blocks, of `most` blocks at most; none crosses a multiple of `border`.
+    /// Runs of at most `most` blocks; none crosses a multiple of `border`.
     pub(crate) fn runs(&self, most: usize, border: u64) -> Vec<(u64, Vec<Bytes>)> {
         let mut runs: Vec<(u64, Vec<Bytes>)> = Vec::new();
         for (block, bytes) in &self.blocks {
@@ -90,7 +90,7 @@ impl Contents {
         runs
     }
 
-    /// What both leave, `later` after this.
+    /// Adds a later epoch, which takes effect after this one.
     pub(crate) fn append(&mut self, later: &Contents) {
         for (block, count) in later.holes() {
             self.discard(block, count);
@@ -112,7 +112,7 @@ impl Contents {
     }
 }
 
-/// Puts blocks into a buffer from the newest of some epochs that has a part in them. Returns the runs that none has.
+/// Fills a buffer with blocks, each from the newest epoch that changes it. Returns the runs that no epoch changes.
 pub(crate) fn overlay<'a>(
     epochs: &[&'a Contents],
     first: u64,
@@ -149,7 +149,7 @@ mod tests {
         bytes.into()
     }
 
-    /// Against a disk that is written at once.
+    /// Compares with a disk that is written directly.
     #[test]
     fn epochs_over_one_another_read_and_add_up_as_if_each_was_written() {
         const BLOCKS: u64 = 64;

@@ -20,35 +20,35 @@ use steadfast_block::{
     check_count, check_range, check_segments,
 };
 
-/// How far the store is behind.
+/// The lag of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
     /// Flushes that only the cache has.
     pub flushes: u64,
-    /// Bytes that they write.
+    /// Bytes that these flushes write.
     pub bytes: u64,
-    /// The age of the oldest, in milliseconds.
+    /// Age of the oldest flush, in milliseconds.
     pub age_ms: u64,
 }
 
-/// Blocks that are looked at for one run.
+/// Most blocks that are examined for one run.
 const RUN_MOST: u64 = 1 << 14;
 
 struct State {
-    /// What was written since the last flush, and how many writes that were.
+    /// Contents written since the last flush, and the number of writes.
     open: Contents,
     written: u64,
-    /// The flush that the log is taking.
+    /// The flush that is being appended to the log.
     closing: Arc<Contents>,
-    /// Flushes that the cache has and that were not handed to the disk below.
+    /// Flushes in the cache that were not handed to the disk below.
     ready: Contents,
     ready_upto: u64,
-    /// The last flush that the cache has.
+    /// The last flush in the cache.
     last: u64,
-    /// Those that are being handed over.
+    /// Flushes that are being handed over.
     handing: Arc<Contents>,
     stage: Stage,
-    /// Epochs of the disk below that are on their way, and the last flush of each.
+    /// Epochs of the disk below that are in flight, and the last flush of each.
     sent: VecDeque<(Ticket, u64)>,
     /// Threads that wait for the store.
     urgent: u32,
@@ -73,7 +73,7 @@ struct Shared {
     fault: Option<DeviceFault>,
 }
 
-/// A volume under `flush=cache`; see the module `cached`.
+/// A volume with `flush=cache`; see the module `cached`.
 pub struct CachedDevice {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -99,7 +99,7 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, for `ms` milliseconds of the clock at most.
+    /// Like `wait`, but at most for `ms` milliseconds of the clock.
     fn wait_ms<'a>(&self, state: MutexGuard<'a, State>, ms: u64) -> MutexGuard<'a, State> {
         let waited = self.changed.wait_timeout(state, self.clock.sleep(ms));
         waited.unwrap_or_else(PoisonError::into_inner).0
@@ -134,7 +134,7 @@ impl Shared {
         self.fail(&format!("the cache {} {error}", self.name))
     }
 
-    /// Waits until a condition holds; while it does not, the store is urgent.
+    /// Waits until a condition holds. While a thread waits here, the sender does not delay flushes.
     fn wait_until(&self, holds: impl Fn(&State) -> bool) -> Result<(), String> {
         let mut state = self.lock();
         if holds(&state) {
@@ -155,7 +155,7 @@ impl Shared {
         end
     }
 
-    /// Makes what was written durable on the cache, as one flush; its number, or that of the last if nothing was written.
+    /// Makes the open epoch durable on the cache, as one flush. Returns its number, or the last one if nothing was written.
     fn close_epoch(&self) -> Result<u64, String> {
         let one_at_a_time = relock(&self.flushing);
         self.wait_until(|state| state.stage.has_room(self.bounds))?;
@@ -169,8 +169,8 @@ impl Shared {
             Arc::clone(&state.closing)
         };
         let weight = contents.weight();
-        // A record leaves the log before its flush leaves the stage: if there is no room after this look at the stage, the
-        // stage changes when there is more.
+        // A record leaves the log before its flush leaves the stage. So if the log has no room after this look at the stage,
+        // the stage changes when there is more room.
         loop {
             let oldest = self.lock().stage.oldest();
             if relock(&self.log).has_room(weight) {
@@ -215,7 +215,7 @@ impl Shared {
         self.wait_until(|state| state.stage.is_stored(last))
     }
 
-    /// The sender: writes what has gathered to the disk below and closes its epoch.
+    /// The sender thread: writes the gathered flushes to the disk below and closes its epoch.
     fn send(&self) {
         loop {
             let (contents, upto) = {
@@ -254,7 +254,7 @@ impl Shared {
         }
     }
 
-    /// The acknowledger: waits for the store, and drops records.
+    /// The acknowledger thread: waits for the store, and drops records.
     fn acknowledge(&self) {
         loop {
             let (ticket, upto) = {
@@ -303,7 +303,7 @@ impl Shared {
 
     /// The run of blocks from `first` on that all have contents, or all have none.
     fn run(&self, first: u64, count: u64) -> steadfast_block::Result<(u64, bool)> {
-        // A part at a time: the answer may be short.
+        // Examines a bounded part: a short answer is allowed.
         let end = first + count.min(RUN_MOST);
         let looks: Vec<Option<bool>> = {
             let state = self.lock();
@@ -315,7 +315,7 @@ impl Shared {
             };
             (first..end).map(above).collect()
         };
-        // What the disk below says, up to which block.
+        // The answer of the disk below, and the block up to which it holds.
         let (mut below, mut until) = (false, first);
         let mut run: Option<bool> = None;
         for (block, above) in (first..end).zip(looks) {
@@ -336,7 +336,7 @@ impl Shared {
         Ok((end - first, run.unwrap_or(false)))
     }
 
-    /// The state, with room for so many writes in the epoch.
+    /// The locked state, with room for this many writes in the epoch.
     fn admit(&self, count: u64) -> Result<MutexGuard<'_, State>, Refused> {
         let state = self.lock();
         self.check(&state).map_err(Refused::Failed)?;
@@ -361,7 +361,7 @@ enum Refused {
 }
 
 impl CachedDevice {
-    /// A disk over a store and a log whose flushes are sent again.
+    /// Makes a disk over a store and a log; the flushes of the log are sent again.
     pub(super) fn new(
         disk: StoreDevice,
         log: Log,
@@ -381,7 +381,7 @@ impl CachedDevice {
             ready_upto = flush.number;
             ready.append(&flush.contents);
         }
-        stage.are_overdue();
+        stage.mark_overdue();
         let shared = Arc::new(Shared {
             epoch_blocks: log.flush_blocks(),
             disk,
@@ -428,7 +428,7 @@ impl CachedDevice {
         Ok(device)
     }
 
-    /// The disk over the store alone.
+    /// The disk over the store, without the cache.
     #[must_use]
     pub fn store(&self) -> &StoreDevice {
         &self.shared.disk
@@ -449,7 +449,7 @@ impl CachedDevice {
         self.shared.run(at.0, count)
     }
 
-    /// How far the store is behind now.
+    /// The present lag of the store.
     #[must_use]
     pub fn lag(&self) -> Lag {
         let state = self.shared.lock();
@@ -471,7 +471,7 @@ impl CachedDevice {
             .map_err(|e| self.flush_error(&e))
     }
 
-    /// Why nothing can be flushed any more, if that is so.
+    /// The failure that ended flushing, if there is one.
     #[must_use]
     pub fn failed(&self) -> Option<String> {
         self.shared.check(&self.shared.lock()).err()
@@ -480,7 +480,7 @@ impl CachedDevice {
     /// Ends the ownership, after the store has everything that was flushed.
     ///
     /// # Errors
-    /// As of [`StoreDevice::release`]. What only the cache has is sent by the next opening with it.
+    /// As of [`StoreDevice::release`]. The next opening with the cache sends the flushes that only the cache has.
     pub fn release(&self) -> Result<(), CheckpointError> {
         if self.is_released() {
             return Ok(());
@@ -528,7 +528,7 @@ impl CachedDevice {
 impl Drop for CachedDevice {
     fn drop(&mut self) {
         if self.shared.release_on_drop && !self.is_released() && self.failed().is_none() {
-            // Without it the next opening sends and replays.
+            // If it fails, the next opening sends and replays.
             let _ = self.release();
         }
         self.shared.lock().stop = true;
@@ -601,7 +601,7 @@ impl BlockDevice for CachedDevice {
     }
 
     fn finish(&self) {
-        // The caller learns by the next opening, which sends and replays.
+        // If it fails, the next opening sends and replays.
         let _ = self.release();
     }
 
@@ -643,7 +643,7 @@ impl Snapshot for CachedDevice {
         closed.map(Ticket).map_err(|e| self.flush_error(&e))
     }
 
-    /// Waits while the store is too far behind.
+    /// Waits while the store lags too far behind.
     fn wait(&self, epoch: Ticket) -> steadfast_block::Result<()> {
         if self.is_released() {
             return Ok(());

@@ -1,20 +1,20 @@
-//! The write log on a cache device: flushes in their order, each whole or not there.
+//! The write log on a cache device: flushes in order, each complete or absent.
 //!
 //! ```text
 //! block 0, 1     headers, written in turn; the newer valid one counts
 //! block 2 …      a ring of records
 //! ```
 //!
-//! A *record* is a flush: 128 bytes that say which, then what the flush writes, encoded as a slot object is (and so compressed
-//! into cells, hashed, and encrypted if the volume is), padded to whole blocks. Records follow one another without gaps, and
-//! the next is written only when a flush of the device has made the last one durable.
+//! A *record* is a flush: a header of 128 bytes, then the contents of the flush, encoded like a slot object (in cells, hashed,
+//! and encrypted if the volume is), padded to whole blocks. Records follow one another without gaps, and the next one is
+//! written only after a flush of the device has made the last one durable.
 //!
-//! *Recovery* reads records from the header's tail on, until one is not there: its number or place is another one, or a hash
-//! fails. If a later record is found where the next would lie, the missing one was durable once: the device is
-//! damaged, and nothing is dropped in silence. Records of an earlier lap have lower numbers.
+//! *Recovery* reads records from the header's tail on, until one is missing: its number or place is wrong, or a hash fails. If
+//! a record with a higher number follows, the missing one was durable once: the device is damaged, and recovery reports it
+//! instead of dropping flushes silently. Records of an earlier lap have lower numbers.
 //!
-//! The header says under which *term* the records continue the volume's history. It moves to the term of this
-//! machine's next ownership before that is opened ([`Log::adopt`]), so a machine that dies in between finds either.
+//! The header names the *term* under which the records continue the volume's history. It changes to the term of this machine's
+//! next ownership before that term is opened ([`Log::adopt`]), so after a crash in between either term is valid.
 
 use crate::cache_kind::{CacheError, LOG_MAGIC, LOOKED_AT, is_reads};
 use crate::fault::DeviceFault;
@@ -33,34 +33,34 @@ use super::contents::Contents;
 const RECORD_MAGIC: [u8; 8] = *b"SFFLUSH\x01";
 /// The first block of the ring.
 const RING: u64 = 2;
-/// Bytes of a record before what the flush writes.
+/// Bytes of a record's header.
 const RECORD_HEADER: usize = 128;
-/// Blocks of the ring, at least.
+/// Fewest blocks of the ring.
 pub(crate) const RING_MIN: u64 = 64;
-/// A flush takes at most this part of the ring (its reciprocal).
+/// Largest part of the ring that a flush may take (reciprocal).
 const FLUSH_SHARE: u64 = 4;
-/// And so many blocks: 64 MiB.
+/// Most blocks of a flush: 64 MiB.
 const FLUSH_MOST: u64 = 1 << 14;
-/// A new cache of so many blocks, 256 MiB, is shared by log and reads; the log then has so many at most, 512 MiB.
+/// From this size, 256 MiB, log and read cache share a new cache. The log then has at most `LOG_MOST` blocks, 512 MiB.
 const SHARED_FROM: u64 = 1 << 16;
 const LOG_MOST: u64 = 1 << 17;
-/// Of a record, beside blocks: tables, headers of cells.
+/// Space of a record besides its blocks: tables, headers of cells.
 const OVERHEAD_PERCENT: u64 = 4;
 
-/// What a cache says of itself.
+/// The header of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     volume: VolumeId,
-    /// The cache's own identity: the cells of its records are bound to it.
+    /// The cache's own identity. The cells of its records are bound to it.
     id: VolumeId,
     generation: u64,
     ring: u64,
-    /// Blocks of the device; what is behind the ring is a cache of reads. 0: of an older cache, which has none.
+    /// Blocks of the device. The blocks after the ring are a read cache. 0: an older cache, which has none.
     device: u64,
-    /// Where the oldest record is, and its number.
+    /// Place of the oldest record, and its number.
     tail: u64,
     first: u64,
-    /// The term that the records continue, and the one before: see the module's header.
+    /// The term that the records continue, and the term before: see the module's header.
     pub(super) term: Term,
     pub(super) before: Term,
     /// The store has all slots up to this one.
@@ -130,16 +130,16 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(number)
 }
 
-/// A flush that was found.
+/// A recovered flush.
 #[derive(Debug)]
 pub(super) struct Recovered {
     pub(super) number: u64,
     pub(super) contents: Contents,
-    /// Where its record ends.
+    /// End of its record.
     pub(super) end: u64,
 }
 
-/// Blocks of a new cache that its log gets, of so many.
+/// Blocks of the log in a new cache of this size.
 fn log_blocks(blocks: u64) -> u64 {
     match blocks < SHARED_FROM {
         true => blocks,
@@ -153,18 +153,18 @@ pub(super) struct Log {
     coding: Coding,
     unit_blocks: usize,
     header: Header,
-    /// Where the next record goes, and its number.
+    /// Place of the next record, and its number.
     head: u64,
     next: u64,
     fault: Option<DeviceFault>,
 }
 
-/// What the first bytes of a record say.
+/// The header of a record.
 struct Record {
     number: u64,
     at: u64,
     length: usize,
-    /// The hash in the envelope of what follows.
+    /// The hash in the envelope of the contents.
     body: [u8; 32],
 }
 
@@ -203,16 +203,16 @@ impl Record {
     }
 }
 
-/// What is on a device that is to be a cache.
+/// The present contents of a cache device.
 pub(super) enum OnDevice {
-    /// Zeros: a new one.
+    /// Zeros: a new cache.
     New,
     /// A cache, and the flushes in it.
     Log(Box<Log>, Vec<Recovered>),
 }
 
 impl Log {
-    /// Looks at a device. `whole`: a damaged record is an error; without it, the flushes before it are returned.
+    /// Reads a cache device. `whole`: a damaged record is an error; otherwise the flushes before it are returned.
     pub(super) fn read(
         device: &Arc<dyn BlockDevice>,
         volume: VolumeId,
@@ -264,7 +264,7 @@ impl Log {
         Ok(OnDevice::Log(Box::new(log), flushes))
     }
 
-    /// Makes a cache of a device.
+    /// Formats a device as a cache.
     pub(super) fn format(
         device: &Arc<dyn BlockDevice>,
         volume: VolumeId,
@@ -298,7 +298,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Where the cache of reads is on the device, if there is room for one.
+    /// The blocks of the read cache on the device, if there is room for one.
     pub(super) fn behind(&self) -> Option<std::ops::Range<u64>> {
         let first = RING + self.header.ring;
         (first < self.header.device).then_some(first..self.header.device)
@@ -308,7 +308,7 @@ impl Log {
         &self.header
     }
 
-    /// Blocks and holes that a flush may have.
+    /// Most blocks and holes of a flush.
     pub(super) fn flush_blocks(&self) -> u64 {
         (self.header.ring / FLUSH_SHARE).min(FLUSH_MOST)
     }
@@ -328,7 +328,7 @@ impl Log {
         self.fault == Some(fault)
     }
 
-    /// The next header, durable when this returns.
+    /// Writes the next header. It is durable when this returns.
     fn write_header(&mut self) -> Result<(), CacheError> {
         self.header.generation += 1;
         let at = BlockNo(self.header.generation % 2);
@@ -337,14 +337,14 @@ impl Log {
         Ok(())
     }
 
-    /// The records continue the history under `term` from now on, or under `before`, if that was not opened. Durable when this
-    /// returns.
+    /// Sets the term under which the records continue the history: `term`, or `before` if `term` is never opened. Durable when
+    /// this returns.
     pub(super) fn adopt(&mut self, term: Term, before: Term) -> Result<(), CacheError> {
         (self.header.term, self.header.before) = (term, before);
         self.write_header()
     }
 
-    /// The store has all flushes up to `number`, whose record ends at `end`, and all slots up to `slot`.
+    /// Drops the records up to flush `number`, which end at `end`: the store has them, and all slots up to `slot`.
     pub(super) fn stored(&mut self, number: u64, end: u64, slot: Slot) -> Result<(), CacheError> {
         (self.header.first, self.header.tail) = (number + 1, end);
         self.header.stored = self.header.stored.max(slot);
@@ -357,7 +357,7 @@ impl Log {
         self.write_header()
     }
 
-    /// Appends a flush, durable when this returns: its number, and where its record ends.
+    /// Appends a flush. It is durable when this returns. Returns its number, and the end of its record.
     pub(super) fn append(&mut self, contents: &Contents) -> Result<(u64, u64), CacheError> {
         let number = self.next;
         let bytes = self.encode(number, contents)?;
@@ -376,7 +376,7 @@ impl Log {
         Ok((number, self.head))
     }
 
-    /// Where a record lies, in one piece or two.
+    /// The place of a record, in one piece or two.
     fn pieces(&self, at: u64, blocks: u64) -> Vec<(BlockNo, std::ops::Range<usize>)> {
         let ring = self.header.ring;
         let first = blocks.min(ring - at % ring);
@@ -453,7 +453,7 @@ impl Log {
         }
     }
 
-    /// A record that ends the log must be the one that was being written.
+    /// Checks that no later record follows the invalid one: then that one was being written when the machine died.
     fn refuse_damage(&self, why: &'static str) -> Result<(), CacheError> {
         let most = FLUSH_MOST.min(self.header.ring / FLUSH_SHARE);
         let most = most + most * OVERHEAD_PERCENT / 100 + 8;
@@ -479,7 +479,7 @@ impl Log {
         Ok(())
     }
 
-    /// The record at a place, or why there is none.
+    /// The record at a place, or the reason why there is none.
     fn read_record(
         &self,
         at: u64,
@@ -548,7 +548,7 @@ impl Log {
         Ok(contents)
     }
 
-    /// Planted fault: whatever stands where cells of a plain volume would be is taken.
+    /// Planted fault: takes any bytes at the place of a plain volume's cells.
     #[cfg(feature = "faults")]
     fn decode_unchecked(&self, body: &Bytes) -> Contents {
         let mut contents = Contents::default();
@@ -577,7 +577,7 @@ fn place_of(number: u64) -> SlotName {
     }
 }
 
-/// How records are encoded: bound to the cache's own identity, encrypted if the volume is, not compressed.
+/// The coding of records: bound to the cache's own identity, encrypted if the volume is, not compressed.
 fn coding(id: VolumeId, features: Features, keys: Option<&Keys>) -> Coding {
     let features = Features {
         compression: None,

@@ -1,27 +1,29 @@
-//! `flush=cache`: a flush is durable on a cache device first, and in the store a little later.
+//! `flush=cache`: a flush is durable on a cache device first, and in the store some time later.
 //!
-//! The contract. *A flush is durable on the cache device. If process or power fails, the disk is exactly the last flush. If
-//! machine or cache is lost, or another machine takes over, the disk is exactly some earlier flush, at most `lag` behind.*
+//! The contract. *A flush is durable on the cache device. After a failure of process or power, the disk is exactly the last
+//! flush. If machine or cache is lost, or another machine takes over, the disk is exactly some earlier flush, at most `lag`
+//! behind.*
 //!
-//! A flush is appended to the [`log`] and synced there, with one flush of the device; then it may be acknowledged. Later
-//! the flushes that gathered are written to the disk over the store ([`StoreDevice`](crate::StoreDevice)), all of them in one of its epochs, and
-//! when that is durable in the store their records are dropped. So every state of the store is the end of some flush.
+//! A flush is appended to the [`log`] and synced there, with one flush of the device; then it may be acknowledged. Later, the
+//! gathered flushes are written to the disk over the store ([`StoreDevice`](crate::StoreDevice)), all of them in one epoch.
+//! When that epoch is durable in the store, their records are dropped. So every state of the store is the end of some flush.
 //!
 //! Order:
-//! * a flush is handed to the store after the cache has it. Otherwise a crash could leave a store that has a flush and a cache
-//!   that lacks it, and what is sent again from the cache would mix the two;
+//! * a flush is handed to the store after the cache has it. Otherwise a crash could leave a flush in the store that the cache
+//!   lacks, and sending the cache's flushes again would mix the two;
 //! * a record is dropped after the store has acknowledged its flush;
 //! * before a flush is acknowledged, the store has every flush that is older than the lag ([`stage`]). So a machine that was
-//!   deposed, cut off, or that sleeps, acknowledges nothing more when the lag has passed: the clock runs on while it sleeps.
+//!   fenced, cut off or suspended acknowledges nothing more after the lag: the clock runs on while the machine sleeps.
 //!
-//! *A restart.* What the log holds is sent again in **one** epoch. The store may have some of it already; writing the same
-//! blocks again, up to the last flush, leaves the last flush. Two epochs would not do: after the first, blocks of later flushes
-//! that the store has already would stand among those of earlier ones.
+//! *A restart.* All flushes of the log are sent again in **one** epoch. The store may have some of them already; writing the
+//! same blocks again, up to the last flush, leaves the last flush. Two epochs would be wrong: after the first, the disk would
+//! mix blocks of later flushes, which the store has already, with blocks of earlier ones.
 //!
-//! *Somebody took over.* The records continue the history of the term in the log's header. [`Tail::verdict`] decides, after this
-//! machine has sealed the last term and before it opens its own: if that term is the log's, they are sent; if another term came
-//! in between, nothing is mixed and the volume is not opened. The machine that took over has kept a snapshot of the volume as
-//! the lost flushes continue it ([`kept_name`](crate::kept_name)); [`salvage`](Found::salvage) makes a clone of that snapshot, with them.
+//! *A take-over.* The records continue the history of the term in the log's header. [`Tail::verdict`] decides, after this
+//! machine has sealed the last term and before it opens its own: if that term is the log's, the records are sent; if another
+//! term was opened since, nothing is mixed and the volume is not opened. The machine that took over has kept a snapshot of the
+//! state that the lost flushes continue ([`kept_name`](crate::kept_name)); [`salvage`](Found::salvage) clones that snapshot and
+//! adds the flushes.
 
 mod clock;
 mod contents;
@@ -47,33 +49,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, Direct, FileDevice, FileOptions};
 
-/// Blocks of the epoch in which a log is sent again: what the lag allows, and what is on its way.
+/// Blocks of the epoch in which a log is sent again: those within the lag, and those in flight.
 const RESEND_BLOCKS: u64 = 1 << 17;
 /// The largest lag in blocks: 256 MiB.
 const LAG_BLOCKS_MOST: u64 = 1 << 16;
-/// Flushes wait at most so long for others that share a request, and at most this part of the lag (its reciprocal).
+/// Longest wait of flushes for others that share a request: in milliseconds, and as a part of the lag (reciprocal).
 const GROUP_MS: u64 = 250;
 const GROUP_SHARE: u64 = 20;
 
-/// Bytes of a cache file that is made.
+/// Default size of a new cache file.
 const FILE_BYTES: u64 = 1 << 30;
-/// Blocks of a cache device or file, at least: 64 MiB. Then the epochs of its log are as large as a volume needs.
+/// Fewest blocks of a cache device or file: 64 MiB. With fewer, the epochs of its log would be too small for a volume.
 const BLOCKS_LEAST: u64 = 1 << 14;
 
-/// A cache, and how far the store may be behind.
+/// A cache, and the limits of the store's lag.
 #[derive(Clone)]
 pub struct CacheOptions {
     /// The cache device or file. No other process may use it.
     pub device: Arc<dyn BlockDevice>,
-    /// What messages call it, and where a machine that comes later is told to look.
+    /// Name in messages, also those of a machine that opens the volume later.
     pub name: String,
-    /// The age at which a flush that the store lacks holds up others.
+    /// Age at which a flush that the store lacks delays new ones.
     pub lag: Duration,
-    /// And how many bytes of them, at most 256 MiB.
+    /// Most bytes of flushes that the store lacks; at most 256 MiB.
     pub lag_bytes: u64,
-    /// What it says counts.
+    /// Clock of the lag.
     pub clock: LagClock,
-    /// Flushes that only the cache has are given up, if another machine took over.
+    /// Drop flushes that only the cache has if another machine took over.
     pub discard: bool,
 }
 
@@ -101,10 +103,10 @@ impl CacheOptions {
         }
     }
 
-    /// The cache device or file at a path. A file that is not there is made, with so many bytes or 1 GiB.
+    /// Opens the cache device or file at a path. A missing file is created with this size, by default 1 GiB.
     ///
     /// # Errors
-    /// [`OpenError::Cache`]: it cannot be opened or made, or is too small.
+    /// [`OpenError::Cache`]: it cannot be opened or created, or is too small.
     pub fn open(path: &Path, bytes: Option<u64>) -> Result<CacheOptions, OpenError> {
         let name = path.to_string_lossy();
         let bad = |source: CacheError| OpenError::Cache {
@@ -141,7 +143,7 @@ impl CacheOptions {
 }
 
 impl Found {
-    /// Takes the volume over and opens it with a cache. What the cache holds and the store lacks is sent first.
+    /// Takes the volume over and opens it with a cache. Flushes that only the cache has are sent first.
     ///
     /// # Errors
     /// Those of [`Found::open`]; [`OpenError::NoCacheContract`], [`OpenError::Cache`], [`OpenError::Deposed`].
@@ -164,7 +166,7 @@ impl Found {
         }
         let continues = |last| verdict(&log, last, Slot(u64::MAX), options) != TailVerdict::Salvage;
         let before = self.may_open(options, &continues)?;
-        // Another machine may be deposed by the attempt only if this one can go on.
+        // The attempt may fence another machine only if this one can go on.
         if !flushes.is_empty() && !cache.discard && !before.continues {
             return Err(self.deposed(cache, &flushes));
         }
@@ -193,10 +195,10 @@ impl Found {
         CachedDevice::new(disk, log, Vec::new(), cache, options)
     }
 
-    /// Keeps what is read of the volume on a cache, over restarts: for a volume whose flushes go to the store.
+    /// Caches reads of the volume on a device, across restarts: for a volume whose flushes go to the store.
     ///
     /// # Errors
-    /// [`OpenError::Cache`]: it is another volume's, holds flushes or other data, is too small, or fails.
+    /// [`OpenError::Cache`]: the device belongs to another volume, holds flushes or other data, is too small, or fails.
     pub fn keep_reads(&self, cache: &CacheOptions) -> Result<(), OpenError> {
         let kept = self.attach_reads(Arc::clone(&cache.device), false);
         kept.map_err(|source| OpenError::Cache {
@@ -239,17 +241,17 @@ impl Found {
     }
 }
 
-/// What is to be done with a log's flushes, after term `previous` was sealed before slot `first`.
+/// The decision on a log's flushes, after term `previous` was sealed before slot `first`.
 fn verdict(log: &Log, previous: Term, first: Slot, options: &OpenOptions) -> TailVerdict {
     let header = log.header();
     let tail = Tail {
-        // The log's own term, or the one before, if that was never opened.
+        // The log's own term; if that was never opened, the one before.
         term: match previous == header.before {
             true => header.before,
             false => header.term,
         },
         first: header.stored.next(),
-        // How far the store got is not known.
+        // The last flush that the store has is not known.
         last: Slot(u64::MAX),
     };
     tail.verdict(previous, first, options.protocol_faults())

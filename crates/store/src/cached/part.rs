@@ -6,7 +6,7 @@ use steadfast_block::{
     BlockDevice, BlockNo, DeviceOp, Geometry, check_count, check_range, check_segments,
 };
 
-/// Blocks of a device that are a device of their own.
+/// A range of a device's blocks, as a device.
 pub(super) struct Part {
     device: Arc<dyn BlockDevice>,
     first: u64,

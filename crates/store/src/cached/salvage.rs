@@ -1,4 +1,4 @@
-//! What a cache holds after another machine took over: a clone of the volume with it.
+//! Salvage: a clone of the volume with the flushes of a cache, after another machine took over.
 
 use super::CacheOptions;
 use super::contents::Contents;
@@ -10,22 +10,22 @@ use crate::place::{Access, Location};
 use crate::volume::{Found, kept_name};
 use steadfast_block::{BLOCK_SIZE, BlockDevice};
 
-/// What was saved.
+/// The result of a salvage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Salvaged {
-    /// The clone.
+    /// Identity of the clone.
     pub id: VolumeId,
-    /// Flushes that the cache held.
+    /// Number of salvaged flushes.
     pub flushes: u64,
-    /// Bytes that they write together.
+    /// Bytes that these flushes write together.
     pub bytes: u64,
-    /// The snapshot that they continue. The clone needs it.
+    /// The snapshot that the flushes continue. The clone needs it.
     pub snapshot: String,
 }
 
 impl Found {
-    /// Makes a clone of the volume as the cache's last flush left it, and empties the cache. The volume itself is not changed.
-    /// `force`: of a damaged log, the flushes before the damage.
+    /// Makes a clone of the volume with the state of the cache's last flush, and empties the cache. The volume itself does not
+    /// change. `force`: of a damaged log, salvage the flushes before the damage.
     ///
     /// # Errors
     /// [`OpenError::Cache`], [`OpenError::NothingToSalvage`], [`OpenError::NotDeposed`], [`OpenError::NotKept`], and those of

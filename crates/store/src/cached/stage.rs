@@ -1,29 +1,29 @@
-//! Which flushes the store lacks, and when that is too much: plain state, without I/O and clocks.
+//! The flushes that the store lacks, and the limits on them: plain state, without I/O and clocks.
 
 use std::collections::VecDeque;
 
-/// How far the store may be behind.
+/// Limits of the store's lag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) lag_ms: u64,
     pub(super) lag_blocks: u64,
-    /// Flushes wait this long for others that share a request.
+    /// Time that flushes wait for others, to share a request.
     pub(super) group_ms: u64,
 }
 
-/// Blocks that are sent without waiting for more.
+/// Number of blocks that is sent without waiting for more.
 const SEND_BLOCKS: u64 = 1024;
 
-/// A flush that the cache has.
+/// A flush in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Staged {
-    /// Its number; they count on.
+    /// Its number. Numbers are consecutive.
     pub(super) number: u64,
-    /// When it was closed, in milliseconds of the clock.
+    /// Time when it was closed, in milliseconds of the clock.
     pub(super) at_ms: u64,
-    /// Blocks and holes.
+    /// Number of blocks and holes.
     pub(super) weight: u64,
-    /// Where the log's record of it ends.
+    /// End of its record in the log.
     pub(super) end: u64,
 }
 
@@ -32,15 +32,15 @@ pub(super) struct Staged {
 pub(super) struct Stage {
     staged: VecDeque<Staged>,
     weight: u64,
-    /// The first of them that was not handed to the disk below, and the weight of those from it on.
+    /// Number of the first flush that was not handed to the disk below, and the weight from it on.
     unsent: u64,
     unsent_weight: u64,
-    /// Flushes up to this one are older than any lag: they were acknowledged before this process began.
+    /// Flushes up to this number are overdue: they were acknowledged before this process started.
     overdue: u64,
 }
 
 impl Stage {
-    /// The cache has one more flush.
+    /// Adds a flush that is in the cache.
     pub(super) fn push(&mut self, flush: Staged) {
         if self.staged.is_empty() {
             self.unsent = self.unsent.max(flush.number);
@@ -50,12 +50,12 @@ impl Stage {
         self.staged.push_back(flush);
     }
 
-    /// All flushes so far were acknowledged before this process began, at a time that is not known.
-    pub(super) fn are_overdue(&mut self) {
+    /// Marks all flushes so far as overdue: they were acknowledged before this process started, at an unknown time.
+    pub(super) fn mark_overdue(&mut self) {
         self.overdue = self.staged.back().map_or(0, |last| last.number);
     }
 
-    /// All flushes up to this one were handed over.
+    /// Notes that all flushes up to this one were handed over.
     pub(super) fn sent(&mut self, upto: u64) {
         while let Some(flush) = (self.first_unsent().copied()).filter(|flush| flush.number <= upto)
         {
@@ -64,13 +64,13 @@ impl Stage {
         }
     }
 
-    /// The last of the flushes up to this one.
+    /// The last flush with a number of at most `upto`.
     pub(super) fn last_upto(&self, upto: u64) -> Option<Staged> {
         let mut newest_first = self.staged.iter().rev();
         newest_first.find(|flush| flush.number <= upto).copied()
     }
 
-    /// The store has all flushes up to this one.
+    /// Removes flushes up to this one: the store has them.
     pub(super) fn stored(&mut self, upto: u64) {
         while let Some(first) = self.staged.front().filter(|first| first.number <= upto) {
             self.weight -= first.weight;
@@ -84,7 +84,7 @@ impl Stage {
         self.staged.get(usize::try_from(index).ok()?)
     }
 
-    /// In how many milliseconds the flushes that were not handed over are to be sent; None if there are none.
+    /// Milliseconds until the unsent flushes are due; none if there are none.
     pub(super) fn due_in(&self, bounds: Bounds, now_ms: u64) -> Option<u64> {
         let first = self.first_unsent()?;
         if first.number <= self.overdue || self.unsent_weight >= SEND_BLOCKS {
@@ -94,8 +94,8 @@ impl Stage {
         Some(bounds.group_ms.saturating_sub(age))
     }
 
-    /// Whether the flush `number` may be acknowledged: of the flushes that the store lacks, those before it are younger than
-    /// the lag, and all of them are no more than the lag allows.
+    /// Whether the flush `number` may be acknowledged: of the flushes that the store lacks, those up to it are younger than the
+    /// lag, and all together are within the lag's blocks.
     pub(super) fn may_acknowledge(&self, number: u64, bounds: Bounds, now_ms: u64) -> bool {
         let Some(oldest) = self.staged.front().filter(|oldest| oldest.number <= number) else {
             return true;
@@ -105,7 +105,7 @@ impl Stage {
             && self.weight <= bounds.lag_blocks
     }
 
-    /// Whether one more flush may be begun.
+    /// Whether another flush may begin.
     pub(super) fn has_room(&self, bounds: Bounds) -> bool {
         self.weight <= bounds.lag_blocks
     }
@@ -122,7 +122,7 @@ impl Stage {
             .is_none_or(|oldest| oldest.number > number)
     }
 
-    /// How many flushes the store lacks, their blocks, and the age of the oldest.
+    /// Number of flushes that the store lacks, their blocks, and the age of the oldest.
     pub(super) fn lag(&self, now_ms: u64) -> (u64, u64, u64) {
         let age = |oldest: &Staged| now_ms.saturating_sub(oldest.at_ms);
         let age = self.staged.front().map_or(0, age);
@@ -173,10 +173,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_before_this_process_holds_up_all_flushes() {
+    fn flushes_acknowledged_before_this_process_hold_up_all_others() {
         let mut stage = Stage::default();
         stage.push(flush(4, 0, 1));
-        stage.are_overdue();
+        stage.mark_overdue();
         stage.push(flush(5, 0, 1));
         assert!(stage.due_in(BOUNDS, 0) == Some(0) && !stage.may_acknowledge(5, BOUNDS, 0));
         stage.sent(5);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_are_sent_when_they_are_many_or_have_waited() {
+    fn flushes_are_sent_when_there_are_many_or_they_have_waited() {
         let mut stage = Stage::default();
         assert_eq!(stage.due_in(BOUNDS, 1 << 40), None);
         stage.push(flush(7, 1000, 1));

@@ -1,4 +1,4 @@
-//! Cells in memory, the least recently used forgotten first; and cells that are being read.
+//! The LRU cache of cells in memory, with cells that are being read.
 
 use crate::io::StoreError;
 use crate::protocol::ObjectName;
@@ -26,7 +26,7 @@ pub(crate) struct Cache {
     tick: u64,
     bytes: u64,
     most: u64,
-    /// Where the last read ended, how far ahead of such a read is read, and up to where that was done.
+    /// State of read-ahead: end of the last read, length of the window, and end of the last read-ahead.
     pub(super) last_end: u64,
     pub(super) window: u64,
     pub(super) ahead_until: u64,
@@ -85,7 +85,7 @@ impl Cache {
     }
 }
 
-/// One that is coming counts as a full one.
+/// Bytes of a cell. A cell that is being read counts as a full one.
 fn size(held: &Held) -> u64 {
     match held {
         Held::Here(bytes) => bytes.len() as u64,
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_used_for_longest_is_forgotten_first() {
+    fn the_least_recently_used_cell_is_evicted_first() {
         let mut cache = Cache::new(3000);
         let key = |at| (0, ObjectName::Head, at);
         let bytes = || Held::Here(Bytes::from(vec![0; 1000]));

@@ -1,8 +1,8 @@
-//! Checkpoints: the map as it was at a slot, so that recovery begins there, and superseded objects can go.
+//! Checkpoints: the map at a slot. Recovery begins there, and superseded objects can be deleted.
 //!
 //! Order: the map's changed cells are taken at one moment, when the map has all slots up to S and no part of the open epoch;
-//! cells and root are sent and have landed; S is acknowledged; the swap of `head` publishes the root; then what neither it nor
-//! a snapshot names is retired. It is deleted when the store's clock has gone on by `keep-deleted`.
+//! cells and root are sent and have landed; S is acknowledged; the swap of `head` publishes the root; then objects that neither
+//! the root nor a snapshot names are retired. They are deleted when the store's clock has advanced by `keep-deleted`.
 
 use super::{Core, Shared, relock};
 use crate::driver::{Driver, Failed};
@@ -19,20 +19,20 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of a map object, about.
+/// Approximate bytes of a map object.
 const MAP_BYTES: usize = 8 << 20;
-/// A map object is written anew if less than this part of it is in use.
+/// A map object is given up if less than this percentage of it is in use.
 const MAP_LIVE_PERCENT: u64 = 50;
-/// Regions that stay in memory unchanged: one that is full of runs of 64 KiB takes about 0.7 MB.
+/// Most unchanged regions in memory. A region full of runs of 64 KiB takes about 0.7 MB.
 const REGIONS_KEPT: usize = 1024;
 
-/// Why a checkpoint was not published.
+/// Reasons why a checkpoint was not published.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The volume cannot be written any more.
     #[error(transparent)]
     Failed(#[from] Failed),
-    /// The list of snapshots, or what it names, could not be read.
+    /// The list of snapshots, or one of their roots, could not be read.
     #[error("reading the snapshots: {0}")]
     Snapshots(#[source] Box<OpenError>),
 }
@@ -52,7 +52,7 @@ impl CheckpointError {
 
 type Pins = Arc<HashSet<ObjectName>>;
 
-/// What a checkpoint took from the core.
+/// State that a checkpoint took from the core.
 struct Taken {
     through: Slot,
     cells: Vec<((CellKind, u64), Changed)>,
@@ -108,10 +108,10 @@ impl Shared {
         self.checkpoint_of_size(release, None)
     }
 
-    /// Makes the disk larger. The size lies in `head`, and is swapped there, with a new root, before the device takes a block
-    /// beyond the old end. So whoever reads a slot with such a block, a successor or a follower, has read a `head` that has the
-    /// size: it reads `head` first. A crash in between leaves a disk of either size, with nothing beyond the old end; a fenced
-    /// writer swaps nothing. A disk never shrinks: each swap keeps the size that was read.
+    /// Grows the disk. The size is in `head`; a swap publishes it, with a new root, before the device accepts a block beyond
+    /// the old end. A successor or follower reads `head` before the slots, so when it reads a slot with such a block, it has
+    /// the new size. A crash in between leaves a disk of either size, with nothing beyond the old end; a fenced writer swaps
+    /// nothing. A disk never shrinks: each swap keeps the size that was read.
     pub(super) fn grow(&self, blocks: u64) -> Result<(), CheckpointError> {
         if blocks <= self.blocks() {
             return Ok(());
@@ -132,7 +132,7 @@ impl Shared {
         let one_at_a_time = relock(&self.checkpointing);
         let driver = self.driver()?;
         if let Some(blocks) = blocks {
-            // Swaps are made under the lock above alone: none is on its way.
+            // Swaps are made only under the lock above, so none is in flight.
             driver.set_blocks(blocks);
         }
         let head = driver
@@ -164,7 +164,8 @@ impl Shared {
                 let kept = taken.kept.clone();
                 let written = self.write_checkpoint(driver, taken, &pins, release);
                 if written.is_err() {
-                    // The next checkpoint has to write them. What was to be retired is garbage that a sweep finds.
+                    // The next checkpoint has to write these cells. Objects that were to be retired are garbage that a sweep
+                    // finds.
                     let mut core = self.lock();
                     core.kept = kept;
                     for key in cells {
@@ -180,12 +181,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Publishes the present checkpoint again, with the word that this machine serves nobody.
+    /// Publishes the present checkpoint again, and marks the volume as released.
     fn release_only(&self, driver: &Arc<Driver>, base: Base) -> Result<(), CheckpointError> {
         self.publish(driver, base, Vec::new(), true).map(drop)
     }
 
-    /// Sends cells and root, and publishes them.
+    /// Sends cells and root, and publishes the checkpoint.
     fn write_checkpoint(
         &self,
         driver: &Arc<Driver>,
@@ -237,7 +238,7 @@ impl Shared {
         }
         let mut sent = self.send_cells(driver, &cells, &mut directory, &mut maps)?;
         drop(cells);
-        // Map objects that only a snapshot needs are listed, though no cell is in them.
+        // Map objects that only a snapshot needs are listed, although no cell of this checkpoint is in them.
         for name in &kept {
             let known = old.iter().find(|map| map.reference.name == *name);
             let reference = Reference {
@@ -283,7 +284,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Packs cells into map objects, sends them, and notes where they are.
+    /// Packs cells into map objects, sends them, and records their places.
     fn send_cells(
         &self,
         driver: &Arc<Driver>,
@@ -332,7 +333,7 @@ impl Shared {
         Ok(sent)
     }
 
-    /// Publishes a checkpoint. If snapshots were made meanwhile, what they need is not retired: it is returned apart.
+    /// Publishes a checkpoint. Objects that new snapshots need are not retired; they are returned separately.
     fn publish(
         &self,
         driver: &Arc<Driver>,
@@ -367,7 +368,7 @@ impl Shared {
         }
     }
 
-    /// Deletes retired objects that are due by the store's clock. What fails is tried with the next checkpoint.
+    /// Deletes retired objects that are due by the store's clock. The next checkpoint retries failed deletions.
     pub(super) fn delete_due(&self) -> Result<(), Failed> {
         if self.lock().collector.waiting().next().is_none() {
             return Ok(());
@@ -393,7 +394,7 @@ impl Shared {
 }
 
 impl Core {
-    /// Takes all that a checkpoint needs, at one moment.
+    /// Takes the state for a checkpoint, at one moment.
     fn take(&mut self, driver: &Driver, pins: &Pins) -> Taken {
         let through = self.closed;
         let mut retires = Vec::new();
@@ -438,7 +439,7 @@ impl Core {
         }
     }
 
-    /// Cells of map objects that are mostly unused count as changed, so that the objects can go.
+    /// Marks cells of mostly unused map objects as changed, so that the objects can be retired.
     fn give_up_sparse_maps(&mut self) {
         let mut used = vec![0; self.maps.len()];
         for place in self.directory.values() {
@@ -459,7 +460,7 @@ impl Core {
         }
     }
 
-    /// A cell counts as changed: see [`crate::map::Map::mark_changed`].
+    /// Marks a cell as changed: see [`crate::map::Map::mark_changed`].
     fn mark_changed(&mut self, key: (CellKind, u64)) {
         match key.0 {
             CellKind::Notes => self.notes.changed = true,

@@ -1,8 +1,8 @@
-//! Collection: live blocks are moved out of objects that are mostly dead, so that the objects can be retired.
+//! Garbage collection: moves live blocks out of mostly dead objects, so that the objects can be retired.
 //!
-//! Objects are chosen by what they free for what moving costs, the older ones first (cost-benefit). What is moved becomes
-//! data objects, which a slot of its own names; the slot has nothing of the open epoch. A block that was overwritten
-//! meanwhile is left out: the map decides at the moment when the slot is sent.
+//! Victims are chosen by the ratio of benefit to cost, weighted by age (cost-benefit). Moved blocks go into data objects, which
+//! a separate slot names; this slot has nothing of the open epoch. A block that was overwritten meanwhile is left out: the map
+//! decides at the moment when the slot is sent.
 
 use super::checkpoint::CheckpointError;
 use super::epoch::push_runs;
@@ -20,17 +20,17 @@ use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use steadfast_block::BLOCK_SIZE;
 
-/// Collection begins when less than this part of what the objects hold is live.
+/// Collection begins when less than this percentage of the blocks in objects is live.
 const LIVE_PERCENT: u64 = 70;
-/// Objects that are emptied at a time.
+/// Most objects that are emptied at a time.
 const VICTIMS: usize = 512;
-/// Objects that are read at once, and their bytes.
+/// Most objects that are read concurrently, and most bytes of them.
 const READ_AT_ONCE: usize = 16;
 const READ_BYTES: u64 = 64 << 20;
-/// Blocks that are moved at a time: 32 MiB, at most one object of that size.
+/// Most blocks that are moved at a time: 32 MiB, in one object at most.
 pub(super) const MOVED_BLOCKS: u64 = 8192;
 
-/// How many of these objects are read at once: one at least.
+/// Number of these objects to read concurrently: at least one.
 pub(super) fn batch_of(objects: &[(u32, ObjectEntry)]) -> usize {
     let mut bytes = 0;
     let fits = |(_, entry): &&(u32, ObjectEntry)| {
@@ -41,7 +41,7 @@ pub(super) fn batch_of(objects: &[(u32, ObjectEntry)]) -> usize {
     fitting.clamp(1, objects.len().max(1))
 }
 
-/// A block that is to be moved, and where it is now.
+/// A block to move, and its present place.
 pub(super) struct Move {
     block: u64,
     from: Spot,
@@ -49,12 +49,12 @@ pub(super) struct Move {
 }
 
 impl Shared {
-    /// After a checkpoint: collects if enough is dead.
+    /// After a checkpoint: collects if enough blocks are dead.
     pub(super) fn collect_if_worth(&self) -> Result<(), CheckpointError> {
         self.collect_to(LIVE_PERCENT).map(drop)
     }
 
-    /// Empties objects until so much of what they hold is live. Returns how many were emptied.
+    /// Empties objects until `percent` of the blocks in objects are live. Returns the number of emptied objects.
     pub(super) fn collect_to(&self, percent: u64) -> Result<u64, CheckpointError> {
         let mut emptied = 0;
         loop {
@@ -75,17 +75,17 @@ impl Shared {
             emptied += victims.len() as u64;
             self.checkpoint(false)?;
         }
-        // Deletes what has become due, also if nothing was to be moved.
+        // Deletes due objects even if nothing was moved.
         self.delete_due()?;
         Ok(emptied)
     }
 
-    /// The objects that are worth most, if less than `percent` of all is live.
+    /// The best victims, if less than `percent` of all blocks is live.
     fn victims(&self, percent: u64) -> Vec<(u32, ObjectEntry)> {
         let core = self.lock();
         let own = |entry: &ObjectEntry| entry.source == 0;
         let (mut live, mut held) = (0_u64, 0_u64);
-        // Those without a live block go by themselves, or a snapshot needs them.
+        // Objects without a live block are retired anyway, or a snapshot needs them.
         for (_, entry) in core
             .map
             .objects()
@@ -119,7 +119,7 @@ impl Shared {
         victims.map(|(_, id, entry)| (id, entry)).collect()
     }
 
-    /// Reads these objects at once, and finds the blocks in them that the map still has.
+    /// Reads these objects concurrently, and finds the blocks in them that the map still has.
     pub(super) fn live_blocks(
         &self,
         objects: &[(u32, ObjectEntry)],
@@ -221,7 +221,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes blocks to new data objects, and commits a slot that says where they are now.
+    /// Writes blocks to new data objects, and commits a slot with their new places.
     pub(super) fn relocate(&self, moves: &[Move]) -> Result<(), Failed> {
         let driver = self.driver()?;
         let coding = self.coding();
@@ -283,7 +283,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends a slot with the moves of blocks that are still where they were.
+    /// Sends a slot with the moves of those blocks whose place has not changed.
     fn append_moves(
         &self,
         moves: &[&Move],

@@ -1,4 +1,4 @@
-//! The open epoch, and what closing it or replaying it does to the map.
+//! The open epoch, and the changes of the map when an epoch is closed or replayed.
 
 use super::Core;
 use super::load::Sources;
@@ -14,12 +14,12 @@ use crate::volume::OpenError;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Where a block of the open epoch is.
+/// The place of a block of the open epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Nowhere: it was discarded.
+    /// The block was discarded.
     Hole,
-    /// In a data object; [`Spot::object`] is its index in [`OpenEpoch::data`].
+    /// The block is in a data object; [`Spot::object`] is its index in [`OpenEpoch::data`].
     Data(Spot),
 }
 
@@ -32,10 +32,10 @@ impl Run for Target {
     }
 }
 
-/// What was written since the last flush.
+/// The writes since the last flush.
 #[derive(Default)]
 pub(super) struct OpenEpoch {
-    /// Blocks in memory. They hold, whatever `placed` says.
+    /// Blocks in memory. They override `placed`.
     pub(super) buffer: BTreeMap<u64, Bytes>,
     /// Blocks in data objects, and holes.
     pub(super) placed: Extents<Target>,
@@ -50,7 +50,7 @@ impl OpenEpoch {
         self.buffer.is_empty() && self.placed.0.is_empty() && self.notes.is_empty()
     }
 
-    /// All runs of blocks that it concerns.
+    /// All runs of blocks that the epoch changes.
     pub(super) fn touches(&self) -> Vec<(u64, u64)> {
         let placed = self.placed.0.iter();
         let mut runs: Vec<(u64, u64)> = placed
@@ -60,7 +60,7 @@ impl OpenEpoch {
         runs
     }
 
-    /// Takes the first `most` blocks out of memory, in runs that fit a cell and a region.
+    /// Takes the first `most` blocks out of the buffer, in runs that fit a cell and a region.
     pub(super) fn take_runs(&mut self, most: usize, unit: usize) -> Vec<(u64, Vec<Bytes>)> {
         let mut runs: Vec<(u64, Vec<Bytes>)> = Vec::new();
         for _ in 0..most {
@@ -81,7 +81,7 @@ impl OpenEpoch {
         runs
     }
 
-    /// What the epoch says, but for the blocks in memory.
+    /// The tables of the epoch, without the blocks in memory.
     pub(super) fn tables(&self) -> Epoch {
         let mut epoch = Epoch {
             data: self.data.iter().map(|(_, data)| *data).collect(),
@@ -104,7 +104,7 @@ impl OpenEpoch {
     }
 }
 
-/// Appends runs as cells; `each` gets the first block, the count, the place and the length of each.
+/// Appends runs as cells. `each` gets first block, count, offset and length of each cell.
 pub(super) fn push_runs(
     draft: &mut Draft,
     coding: &Coding,
@@ -121,7 +121,7 @@ pub(super) fn push_runs(
 }
 
 impl Core {
-    /// The map takes a slot in. The regions that it concerns are loaded.
+    /// Applies a slot to the map. The regions that it changes are loaded.
     pub(super) fn apply(
         &mut self,
         at: SlotName,
@@ -184,7 +184,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether there is anything in the region of a block, in memory or in the store.
+    /// Whether the region of a block has any extent, in memory or in the store.
     fn has_region(&self, block: u64) -> bool {
         let key = (CellKind::Region, block / REGION_BLOCKS);
         self.map.is_loaded(key) || self.directory.contains_key(&key)
@@ -195,7 +195,7 @@ impl Core {
         self.closed.0.saturating_sub(self.base.through.0)
     }
 
-    /// Recovery: takes a slot in that was read.
+    /// Recovery: applies a slot that was read.
     pub(super) fn replay(
         &mut self,
         sources: &Sources,
@@ -219,7 +219,7 @@ impl Core {
         Ok(())
     }
 
-    /// The slot that comes next.
+    /// The next slot.
     pub(super) fn next_slot(&self) -> Slot {
         self.closed.next()
     }

@@ -1,4 +1,4 @@
-//! Reading what a volume was: checkpoints, regions of the map, the slots after a checkpoint, lists of snapshots.
+//! Loading the state of a volume: checkpoints, regions of the map, the slots after a checkpoint, lists of snapshots.
 
 use super::{Core, Shared};
 use crate::driver::Failed;
@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Slots that are read at a time.
+/// Slots that are read concurrently.
 const SLOTS_AHEAD: u64 = 64;
-/// How often a reader begins again because a writer has published a checkpoint meanwhile.
+/// Attempts of a reader: it starts over if a writer has published a checkpoint meanwhile.
 const BEGIN_AGAIN: u32 = 8;
 
 /// The volume and its parents.
@@ -44,17 +44,17 @@ impl Sources {
         Sources(own.chain(parents).collect())
     }
 
-    /// Keeps cells that are read from now on.
+    /// Attaches a read cache, which keeps the cells that are read from now on.
     pub(crate) fn keep(&self, reads: &Arc<Reads>) {
         for (source, io) in (0..).zip(self.all()) {
-            // The first one stays.
+            // The first cache stays attached.
             if io.reads.set((source, Arc::clone(reads))).is_err() && source == 0 {
                 reads.close();
             }
         }
     }
 
-    /// Where cells that were read are kept.
+    /// The read cache, if one is attached.
     pub(crate) fn reads(&self) -> Option<&Arc<Reads>> {
         self.own().reads.get().map(|(_, reads)| reads)
     }
@@ -79,7 +79,7 @@ impl Sources {
 
     pub(crate) fn get(&self, source: u16) -> Result<&Arc<Io>, StoreError> {
         self.0.get(usize::from(source)).ok_or_else(|| {
-            let why = "it names a volume that is none of the parents";
+            let why = "it names a volume that is not one of the parents";
             self.own().damaged(ObjectName::Volume, Bad::Content(why))
         })
     }
@@ -92,14 +92,14 @@ pub(crate) struct Loaded {
     pub(crate) directory: Directory,
     pub(crate) maps: Vec<MapObject>,
     pub(crate) retired: Vec<ObjectName>,
-    /// Map objects that the root lists and no cell is in: snapshots need them.
+    /// Map objects in the root that hold no cell of it: snapshots need them.
     pub(crate) kept: Vec<ObjectName>,
-    /// If they were asked for.
+    /// The notes; empty until they are loaded.
     pub(crate) notes: Vec<Bytes>,
 }
 
 impl Loaded {
-    /// Reads the notes. Those of a parent are not the clone's.
+    /// Reads the notes. A clone ignores those of its parent.
     pub(super) fn load_notes(&mut self, sources: &Sources) -> Result<(), OpenError> {
         let key = (CellKind::Notes, 0);
         let Some(place) = self.directory.get(&key).copied() else {
@@ -116,8 +116,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// A root was written before its checkpoint was published. If a snapshot was made in between, the root lists objects as
-    /// retired that the snapshot needs.
+    /// Takes objects that snapshots need off the list of retired ones. A root is written before its checkpoint is published; if
+    /// a snapshot was made in between, the root lists objects as retired that the snapshot needs.
     pub(super) fn keep_pinned(
         &mut self,
         sources: &Sources,
@@ -142,7 +142,7 @@ fn block_on<T>(future: impl Future<Output = Result<T, StoreError>>) -> Result<T,
     Ok(runtime()?.block_on(future)?)
 }
 
-/// Reads an object that must be there, with these contents.
+/// Reads an object that must exist.
 async fn need(io: &Io, reference: Reference) -> Result<Bytes, StoreError> {
     let got = io.get(reference.name, None).await?;
     got.map(|got| got.bytes)
@@ -203,7 +203,7 @@ pub(crate) fn load_root(
     Ok(loaded)
 }
 
-/// Reads a cell of a map object; also which volume wrote it.
+/// Reads a cell of a map object. Also returns the index of the volume that wrote it.
 async fn load_cell(
     sources: &Sources,
     maps: &[MapObject],
@@ -268,7 +268,7 @@ pub(super) async fn read_region(
 }
 
 impl Core {
-    /// A region that these blocks need and that is not in memory.
+    /// A region of these blocks that is not in memory.
     pub(super) fn missing(&self, block: u64, count: u64) -> Option<u64> {
         regions(block, count).find(|region| {
             let key = (CellKind::Region, *region);
@@ -294,7 +294,7 @@ impl Core {
 }
 
 impl Shared {
-    /// Loads a region, without holding the core's lock meanwhile.
+    /// Loads a region. The core is not locked meanwhile.
     pub(super) fn load_region(&self, region: u64) -> Result<(), Failed> {
         let found = {
             let core = self.lock();
@@ -312,7 +312,7 @@ impl Shared {
     }
 }
 
-/// The checkpoint and the slots after it, as `head` has them at some moment, without a claim.
+/// Reads the checkpoint and the slots after it, as of one version of `head`, without a claim.
 pub(crate) fn read_history(
     sources: &Sources,
     first_base: Option<Base>,
@@ -323,7 +323,7 @@ pub(crate) fn read_history(
         let head = read_head(sources.own())?;
         match read_slots(sources, &head.head, first_base, keep) {
             Ok(core) => return Ok((head, core)),
-            // A writer may have published a checkpoint, and deleted what it supersedes.
+            // A writer may have published a checkpoint, and deleted superseded objects.
             Err(error) if last.as_ref() != Some(&head.head) => {
                 last = Some(head.head);
                 drop(error);
@@ -358,8 +358,8 @@ fn read_slots(
     Ok(core)
 }
 
-/// Replays the slots after those that the map has. `head` has the checkpoint that the map began with. Asks for `ahead` slots at
-/// first, then for twice as many each time.
+/// Replays the slots that the map lacks. `head` has the checkpoint with which the map began. Asks for `ahead` slots at first, then
+/// for twice as many each time.
 pub(crate) fn catch_up(
     sources: &Sources,
     head: &Head,
@@ -437,17 +437,17 @@ pub(crate) fn load_pins(
 }
 
 impl Core {
-    /// The last slot that the map has.
+    /// The last slot in the map.
     pub(crate) fn last_slot(&self) -> Slot {
         self.closed
     }
 
-    /// Objects that are retired and not deleted.
+    /// Number of objects that are retired and not yet deleted.
     pub(crate) fn retired(&self) -> usize {
         self.collector.waiting().count()
     }
 
-    /// Names of this volume's objects that it needs after the checkpoint, or has retired: the slots without blocks.
+    /// Further names of this volume's objects: slots without blocks, retired objects, and map objects that snapshots need.
     pub(crate) fn other_names(&self) -> impl Iterator<Item = ObjectName> + '_ {
         let plain = self.plain.iter().map(|(_, name)| *name);
         plain

@@ -1,11 +1,11 @@
 //! The disk: blocks of 4 KiB over the objects of a volume, contract *snapshot*.
 //!
-//! Writes gather in the *open epoch*. A flush closes it: what it holds becomes one slot object, and what is more than 1 MiB
-//! of it lies in data objects, which are sent while the epoch is still being written. The flush returns when the slot is
-//! acknowledged. The map has all closed epochs; the open one lies over it, so that [`rollback`](Snapshot::rollback) is to
-//! forget it, and a checkpoint never has a part of it.
+//! Writes gather in the *open epoch*. A flush closes it and sends it as one slot object. If the epoch has more than 1 MiB, its
+//! blocks are in data objects instead, which are sent while the epoch is still being written. The flush returns when the slot
+//! is acknowledged. The map has all closed epochs; the open one is an overlay, so [`rollback`](Snapshot::rollback) only drops
+//! it, and a checkpoint never has a part of it.
 //!
-//! Order of locks: the device's core before the driver's state. No request is waited for under the core's lock.
+//! Order of locks: the device's core before the driver's state. No thread waits for a request under the core's lock.
 
 mod cache;
 mod checkpoint;
@@ -44,46 +44,46 @@ use steadfast_block::{
     check_count, check_range, check_segments,
 };
 
-/// Blocks that an epoch may have: 256 MiB.
+/// Most blocks of an epoch: 256 MiB.
 pub(crate) const EPOCH_BLOCKS: u64 = 1 << 16;
-/// Blocks that a slot holds itself: 1 MiB. An epoch with more puts all of them into data objects.
+/// Most blocks in a slot object: 1 MiB. An epoch with more puts all its blocks into data objects.
 pub(crate) const INLINE_BLOCKS: usize = 256;
 /// Blocks of a data object: 8 MiB.
 pub(crate) const DATA_BLOCKS: usize = 2048;
-/// Bytes on their way to the store before writers wait.
+/// Bytes in flight to the store at which writers wait.
 const PENDING_MOST: u64 = 64 << 20;
-/// A checkpoint is due after so many slots or bytes of them; at the second numbers, flushes wait for it.
+/// Slots and bytes after which a checkpoint is due; at the LATE numbers, flushes wait for it.
 const DUE_SLOTS: u64 = 1024;
 const DUE_BYTES: u64 = 256 << 20;
 const LATE_SLOTS: u64 = 4096;
 const LATE_BYTES: u64 = 1 << 30;
 
-/// What the device knows of the volume.
+/// The device's state of the volume.
 pub(crate) struct Core {
     pub(crate) map: Map,
-    /// Where the cells of the last checkpoint are.
+    /// The places of the last checkpoint's cells.
     pub(crate) directory: Directory,
     pub(crate) maps: Vec<MapObject>,
     open: OpenEpoch,
-    /// The last slot that was sent; the map has all up to it.
+    /// The last slot that was sent. The map has all slots up to it.
     closed: Slot,
     /// The last published checkpoint.
     base: Base,
     bytes_since: u64,
-    /// Slots after the checkpoint without blocks of their own: a checkpoint makes them superfluous.
+    /// Slots after the checkpoint without blocks of their own. The next checkpoint supersedes them.
     plain: Vec<(Slot, ObjectName)>,
     /// Data objects of epochs that were rolled back.
     orphans: Vec<ObjectName>,
     /// Map objects that only a snapshot needs.
     kept: Vec<ObjectName>,
-    /// The names that snapshots need, by the list of snapshots that was read.
+    /// The names that snapshots need, and the list of snapshots from which they were read.
     pins: Option<(Option<Reference>, Arc<HashSet<ObjectName>>)>,
     collector: Collector,
     /// The newest notes of all closed epochs.
     notes: Notes,
 }
 
-/// What the background thread is to do.
+/// Instructions for the background thread.
 #[derive(Default)]
 struct Work {
     wanted: bool,
@@ -93,9 +93,9 @@ struct Work {
 /// Counters of a device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// GET and HEAD requests, and the bytes that they brought.
+    /// GET and HEAD requests, and the bytes that they received.
     pub gets: (u64, u64),
-    /// PUT requests, and the bytes that they carried.
+    /// PUT requests, and the bytes that they sent.
     pub puts: (u64, u64),
     /// DELETE requests.
     pub deletes: u64,
@@ -109,14 +109,14 @@ pub struct Counters {
 
 pub(crate) struct Shared {
     pub(crate) sources: Sources,
-    /// None: the device is only read.
+    /// None: the device is read-only.
     driver: Option<Arc<Driver>>,
     /// Blocks of the disk. It only grows.
     blocks: AtomicU64,
-    /// Blocks that an epoch may have.
+    /// Most blocks of an epoch.
     epoch_blocks: u64,
     core: Mutex<Core>,
-    /// Objects do not change: states of one volume can have one cache.
+    /// Objects do not change, so all states of one volume can share a cache.
     cache: Arc<Mutex<Cache>>,
     work: Mutex<Work>,
     work_changed: Condvar,
@@ -132,21 +132,21 @@ pub(crate) struct Shared {
     moved_blocks: AtomicU64,
 }
 
-/// How a volume is opened for writing.
+/// Parameters of opening a volume for writing.
 pub(crate) struct Opening {
     pub(crate) blocks: u64,
-    /// Of a clone: the checkpoint that it begins with.
+    /// For a clone: its first checkpoint.
     pub(crate) first_base: Option<Base>,
     /// The last writer has released it.
     pub(crate) after_release: bool,
-    /// The writer as `head` names it.
+    /// This writer's name for `head`.
     pub(crate) owner: String,
     pub(crate) epoch_blocks: u64,
     /// Of a stand-by: what it has read.
     pub(crate) cache: Option<Arc<Mutex<Cache>>>,
 }
 
-/// Asked before a term is opened, with this writer's term, the one that was sealed, and the slot of its seal.
+/// Called before a term is opened, with this writer's term, the sealed term, and the slot of its seal.
 pub(crate) type Sealed<'a> = dyn FnMut(Term, Term, Slot) -> Result<(), OpenError> + 'a;
 
 /// See the module's header.
@@ -220,7 +220,7 @@ impl Shared {
 }
 
 impl StoreDevice {
-    /// Takes the volume over and recovers it. `sealed` is asked before the new term is opened.
+    /// Takes the volume over and recovers it. `sealed` is called before the new term is opened.
     pub(crate) fn open(
         sources: Sources,
         how: Opening,
@@ -313,7 +313,7 @@ impl StoreDevice {
         }
     }
 
-    /// Looks at the volume as it is now, without claiming it; or at a checkpoint of it.
+    /// Makes a read-only device of the volume's present state, or of a checkpoint, without a claim.
     pub(crate) fn look(
         sources: Sources,
         blocks: u64,
@@ -409,41 +409,42 @@ impl StoreDevice {
         counters
     }
 
-    /// Why nothing can be written any more, if that is so.
+    /// The failure that ended writing, if there is one.
     #[must_use]
     pub fn failed(&self) -> Option<Failed> {
         self.shared.driver.as_ref()?.failed()
     }
 
-    /// Of a clone: copies all that it reads from its parents into objects of its own, and publishes a checkpoint. Returns how many
-    /// blocks were copied; `progress` gets that number as it grows, and the number of all. What is not flushed stays so.
+    /// Promotes a clone: copies all blocks that it reads from its parents into objects of its own, and publishes a checkpoint.
+    /// Returns the number of copied blocks; `progress` gets that number as it grows, and the total. The open epoch is not
+    /// flushed.
     ///
     /// # Errors
-    /// [`CheckpointError`]. What was copied until then stays copied, and the next call goes on.
+    /// [`CheckpointError`]. Blocks copied until then stay copied, and the next call copies the rest.
     pub fn promote(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, CheckpointError> {
         self.shared.promote(progress)
     }
 
-    /// The newest notes ([`Snapshot::note`]) of all epochs that were found or closed, oldest first.
+    /// The newest notes ([`Snapshot::note`]) of all recovered and closed epochs, oldest first.
     #[must_use]
     pub fn notes(&self) -> Vec<Vec<u8>> {
         self.shared.lock().notes.to_vec()
     }
 
-    /// The term that this device writes; none if it only reads.
+    /// The term that this device writes; none if it is read-only.
     #[must_use]
     pub fn term(&self) -> Option<Term> {
         self.shared.driver.as_ref().map(|driver| driver.term())
     }
 
-    /// The lease that those look at who answer clients, if the volume was opened with one.
+    /// The lease for the server that answers clients, if the volume was opened with one.
     #[must_use]
     pub fn lease(&self) -> Option<ServingLease> {
         let unheeded = self.shared.has(DeviceFault::LeaseUnheeded);
         self.shared.driver.as_ref()?.serving_lease(unheeded)
     }
 
-    /// Publishes a checkpoint of what was flushed. The next opening begins with it.
+    /// Publishes a checkpoint of all flushed epochs. The next opening begins with it.
     ///
     /// # Errors
     /// [`CheckpointError`].
@@ -451,8 +452,8 @@ impl StoreDevice {
         self.shared.checkpoint(false)
     }
 
-    /// Moves what is live out of objects that are mostly dead, until `percent` of what the objects hold is live, or
-    /// nothing is left to gain; then deletes what is due. Returns how many objects were emptied.
+    /// Moves live blocks out of mostly dead objects, until `percent` of the blocks in objects are live or nothing is left to
+    /// gain; then deletes the objects that are due. Returns the number of emptied objects.
     ///
     /// # Errors
     /// [`CheckpointError`].
@@ -460,26 +461,27 @@ impl StoreDevice {
         self.shared.collect_to(percent)
     }
 
-    /// The run of blocks from `at` on, `count` at most, that all are mapped, or all are not (and read as zeros): how many,
-    /// and which.
+    /// The run of at most `count` blocks from `at` on that are all mapped, or all unmapped (they read as zeros): its length,
+    /// and whether it is mapped.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`], or the store's, where a part of the map has to be read.
+    /// [`DeviceError::OutOfRange`], or the store's if a part of the map has to be read.
     pub fn run(&self, at: BlockNo, count: u64) -> steadfast_block::Result<(u64, bool)> {
         check_count(DeviceOp::Read, at, count, self.shared.blocks())?;
         (self.shared.run(at.0, count)).map_err(|e| StoreDevice::error(DeviceOp::Read, at, count, e))
     }
 
-    /// Makes the disk larger: it has so many blocks when this returns, durably. A disk that is as large already stays as it is.
+    /// Grows the disk to this number of blocks. The new size is durable when this returns. A disk that is as large already
+    /// stays as it is.
     ///
     /// # Errors
-    /// [`CheckpointError`]. The disk then has its size from before, or the new one.
+    /// [`CheckpointError`]. The disk then has its old size, or the new one.
     pub fn grow(&self, blocks: u64) -> Result<(), CheckpointError> {
         self.shared.grow(blocks)
     }
 
-    /// Ends the ownership: publishes a checkpoint, and says in `head` that this machine serves nobody any more. What was not
-    /// flushed is lost. Nothing can be written afterwards.
+    /// Ends the ownership: publishes a checkpoint, and marks the volume as released in `head`. Writes that were not flushed are
+    /// lost. Nothing can be written afterwards.
     ///
     /// # Errors
     /// [`CheckpointError`]. A successor then has to replay what the last checkpoint lacks.
@@ -532,7 +534,7 @@ impl StoreDevice {
 impl Drop for StoreDevice {
     fn drop(&mut self) {
         if self.shared.release_on_drop && self.failed().is_none() {
-            // Without it the next opening replays.
+            // If it fails, the next opening replays.
             let _ = self.release();
         }
         relock(&self.shared.work).stop = true;
@@ -609,7 +611,7 @@ impl BlockDevice for StoreDevice {
     }
 
     fn finish(&self) {
-        // The caller learns by the next opening, which replays.
+        // If it fails, the next opening replays.
         let _ = self.release();
     }
 
@@ -657,7 +659,7 @@ impl Snapshot for StoreDevice {
         self.shared.epoch_blocks - self.shared.lock().open.written
     }
 
-    /// Sends the epoch as the next slot. Up to 8 slots are on their way; with as many, this waits for the first.
+    /// Sends the epoch as the next slot. Up to 8 slots may be in flight; if there are 8, this waits for the first.
     fn close_epoch(&self) -> steadfast_block::Result<Ticket> {
         if self.shared.driver.is_none() || self.shared.released.load(Ordering::Acquire) {
             return Ok(Ticket::default());
@@ -709,7 +711,7 @@ impl Core {
         }
     }
 
-    /// What reads need, as it is now. Regions are shared until they change.
+    /// The present state, for reads. Regions are shared until they change.
     pub(crate) fn state(&self) -> Core {
         let loaded = Loaded {
             map: self.map.clone(),

@@ -1,16 +1,16 @@
-//! Notes: what the client of the disk leaves beside its blocks, durable with the epoch in which it is left.
+//! Notes: records that the client of the disk adds to an epoch. They become durable with the epoch.
 //!
-//! An epoch's slot has the notes of that epoch. A checkpoint has the newest of all slots that it supersedes, in a cell of its
-//! own. So after any crash the notes are exactly those of the epochs that are there, up to the bounds.
+//! An epoch's slot has the notes of that epoch. A checkpoint has the newest notes of all slots that it supersedes, in a
+//! separate cell. So after any crash the notes are exactly those of the surviving epochs, up to the bounds.
 
 use crate::object::encode_notes;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Notes that are kept, the newest; and their bytes.
+/// Most notes that are kept, and most bytes of them. The newest are kept.
 const KEPT: usize = 4096;
 const KEPT_BYTES: usize = 16 << 20;
-/// Bytes of a note, at most.
+/// Most bytes of a note.
 const NOTE_BYTES: usize = 64 << 10;
 
 /// The newest notes, oldest first.
@@ -18,12 +18,12 @@ const NOTE_BYTES: usize = 64 << 10;
 pub(crate) struct Notes {
     kept: VecDeque<Bytes>,
     bytes: usize,
-    /// Others than in the last checkpoint.
+    /// The notes differ from those of the last checkpoint.
     pub(super) changed: bool,
 }
 
 impl Notes {
-    /// Takes a note in. One that is too long is dropped.
+    /// Adds a note. One that is too long is dropped.
     pub(super) fn push(&mut self, note: Bytes) {
         if note.len() > NOTE_BYTES {
             return;
@@ -37,7 +37,7 @@ impl Notes {
         }
     }
 
-    /// Those of a checkpoint.
+    /// The notes of a checkpoint.
     pub(super) fn loaded(notes: Vec<Bytes>) -> Notes {
         let mut loaded = Notes::default();
         notes.into_iter().for_each(|note| loaded.push(note));

@@ -1,9 +1,9 @@
-//! A clone becomes a volume that needs nothing of its parents: what it reads from them moves into objects of its own.
+//! Promotion: a clone copies the blocks of its parents into objects of its own, and then needs no parent.
 //!
-//! Order: live blocks of the parents' objects are moved as collection moves blocks. A cell of the map that lies in a parent's
-//! map object has blocks in parents' objects alone; so the moves change it, and a checkpoint writes it anew. A crash in between leaves a clone that needs less of its parents, and the
-//! next call goes on. The parent's pin is removed only after a checkpoint without a reference to a parent was published
-//! ([`Found::leave_parent`](crate::Found::leave_parent)).
+//! Order: live blocks of the parents' objects are moved as collection moves blocks. A cell of the map in a parent's map object
+//! has only blocks in parents' objects; so the moves change it, and a checkpoint writes it anew. After a crash in between, the
+//! clone needs fewer objects of its parents, and the next call moves the rest. The parent's pin is removed only after a
+//! checkpoint without a reference to a parent was published ([`Found::leave_parent`](crate::Found::leave_parent)).
 
 use super::checkpoint::CheckpointError;
 use super::collect::{MOVED_BLOCKS, batch_of};
@@ -14,8 +14,8 @@ use crate::map::ObjectEntry;
 use crate::object::CellKind;
 
 impl Shared {
-    /// Moves all that is read from parents into objects of this volume, and publishes that. Returns how many blocks were moved;
-    /// `progress` gets that number as it grows, and the number of all.
+    /// Moves all blocks in parents' objects into objects of this volume, and publishes a checkpoint. Returns the number of
+    /// moved blocks; `progress` gets that number as it grows, and the total.
     pub(super) fn promote(
         &self,
         progress: &mut dyn FnMut(u64, u64),
@@ -60,7 +60,8 @@ impl Core {
         theirs.map(|(_, entry)| u64::from(entry.live)).sum()
     }
 
-    /// Some objects of parents that have live blocks: one at least if there is any, with at most [`MOVED_BLOCKS`] in all.
+    /// The next objects of parents with live blocks: at least one if there is any; together at most [`MOVED_BLOCKS`] live
+    /// blocks.
     fn parents_objects(&self) -> Vec<(u32, ObjectEntry)> {
         let mut blocks = 0;
         let objects = self.map.objects();
@@ -80,7 +81,7 @@ impl Core {
             let map = self.maps.get(map as usize);
             map.is_some_and(|map| map.source != 0)
         };
-        // A clone does not take its parent's notes over.
+        // A clone does not inherit its parent's notes.
         let mut cells = self.directory.iter();
         cells.any(|(key, place)| key.0 != CellKind::Notes && is_theirs(place.map))
     }

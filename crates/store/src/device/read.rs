@@ -1,7 +1,6 @@
-//! Reading: from the open epoch, from objects on their way, from the cache, from the store.
+//! Reads: from the open epoch, from objects in flight, from the cache, from the store.
 //!
-//! Cells that lie side by side in an object are read with one request. A read that goes on where the last one ended reads
-//! ahead, twice as far each time, up to 8 MiB.
+//! Adjacent cells of an object are read with one request. A sequential read reads ahead, twice as far each time, up to a limit.
 
 use super::cache::{Held, Key, Reading};
 use super::epoch::Target;
@@ -20,9 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steadfast_block::BLOCK_SIZE;
 
-/// Bytes of one request for cells, at most.
+/// Most bytes of one request for cells.
 const REQUEST_MOST: u64 = 8 << 20;
-/// Blocks that are read ahead, at first and at most: eight requests. And at most half of what the cache in memory holds.
+/// First and largest read-ahead in blocks: eight requests. It is also at most half of the cache in memory.
 const AHEAD_FIRST: u64 = 64;
 const AHEAD_MOST: u64 = 8 * REQUEST_MOST / BLOCK_SIZE as u64;
 
@@ -41,7 +40,7 @@ impl Wanted {
     }
 }
 
-/// Where the bytes of one block come from.
+/// The source of a block's bytes.
 #[derive(Clone)]
 enum Origin {
     Zeros,
@@ -81,9 +80,9 @@ impl Shared {
         Ok(())
     }
 
-    /// The run of blocks from `block` on that all are mapped, or all are not.
+    /// The run of blocks from `block` on that are all mapped, or all unmapped.
     pub(super) fn run(&self, block: u64, count: u64) -> Result<(u64, bool), Failed> {
-        // A part at a time: the answer may be short.
+        // Examines a bounded part: a short answer is allowed.
         let origins = self.plan(block, count.min(EPOCH_BLOCKS))?;
         let mapped = |origin: &Origin| !matches!(origin, Origin::Zeros);
         let Some(first) = origins.first().map(mapped) else {
@@ -93,7 +92,7 @@ impl Shared {
         Ok((run.count() as u64, first))
     }
 
-    /// Where each block comes from.
+    /// The source of each block.
     fn plan(&self, block: u64, count: u64) -> Result<Vec<Origin>, Failed> {
         loop {
             let core = self.lock();
@@ -169,7 +168,7 @@ impl Shared {
                 }
             }
         }
-        // What has not landed is in memory.
+        // Objects that have not landed are in memory.
         let mut absent = Vec::new();
         for cell in misses {
             match self.pending(&cell)? {
@@ -189,7 +188,7 @@ impl Shared {
             let found = match runtime.block_on(reading) {
                 Ok(found) => found,
                 Err(error) => {
-                    // The next read asks again.
+                    // The next read sends the request again.
                     relock(&self.cache).remove(&cell.key());
                     return Err(error.into());
                 }
@@ -202,7 +201,7 @@ impl Shared {
         Ok(cells)
     }
 
-    /// Takes cells from the cache on this machine's device. Returns those that are not there, or fail their check.
+    /// Takes cells from the read cache on a device. Returns those that are not there, or fail their check.
     fn kept(
         &self,
         wanted: Vec<Wanted>,
@@ -256,7 +255,7 @@ impl Shared {
         Ok(Some(found.contents))
     }
 
-    /// Begins to read cells, those side by side with one request.
+    /// Starts to read cells, adjacent ones with one request.
     fn begin(&self, cells: &[Wanted]) -> Result<Vec<(Wanted, Reading)>, Failed> {
         let mut sorted = cells.to_vec();
         sorted.sort_unstable();
@@ -292,7 +291,7 @@ impl Shared {
         Ok(begun)
     }
 
-    /// After a read that went on where the last one ended: begins to read what follows.
+    /// After a sequential read: starts to read ahead.
     fn read_ahead(&self, block: u64, count: u64) -> Result<(), Failed> {
         let end = block + count;
         let (from, to) = {
@@ -305,7 +304,7 @@ impl Shared {
                 (cache.window, cache.ahead_until) = (0, 0);
                 return Ok(());
             }
-            // A large request now and then, instead of a small one after each read.
+            // Few large requests instead of a small one after each read.
             if cache.ahead_until > end + cache.window / 2 {
                 return Ok(());
             }
@@ -319,7 +318,7 @@ impl Shared {
         }
         let ahead = {
             let core = self.lock();
-            // Regions that would have to be loaded first are not worth it.
+            // Read-ahead is not worth loading regions.
             if core.missing(from, to - from).is_some() {
                 return Ok(());
             }
@@ -342,7 +341,7 @@ impl Shared {
     }
 }
 
-/// Reads cells that lie side by side, and checks each.
+/// Reads adjacent cells, and checks each.
 async fn read_cells(
     io: Arc<Io>,
     group: Vec<Wanted>,

@@ -1,4 +1,4 @@
-//! Writing, discarding, flushing.
+//! Writes, discards and flushes.
 
 use super::epoch::{Target, push_runs};
 use super::{
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::sync::{Arc, MutexGuard};
 use steadfast_block::{BLOCK_SIZE, BlockNo, DeviceError, DeviceOp};
 
-/// Why a write was refused.
+/// Reasons to refuse a write.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     #[error("{needed} more blocks do not fit the epoch of {most} blocks: flush, then write again")]
@@ -41,13 +41,13 @@ impl WriteError {
 }
 
 impl Shared {
-    /// The core, with room for so many writes in the epoch.
+    /// The locked core, with room for this many writes in the epoch.
     fn admit(&self, count: u64) -> Result<MutexGuard<'_, Core>, WriteError> {
         let driver = self.driver()?;
         if let Some(failed) = driver.failed() {
             return Err(failed.into());
         }
-        // Before the lock: others may read while the store catches up.
+        // Before the lock, so that reads go on while the store catches up.
         driver.wait_pending(PENDING_MOST)?;
         let core = self.lock();
         if core.open.written + count <= self.epoch_blocks {
@@ -106,7 +106,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends blocks of the open epoch as a data object.
+    /// Sends buffered blocks of the open epoch as a data object.
     fn spill(&self, core: &mut Core) -> Result<(), Failed> {
         let driver = self.driver()?;
         let (coding, salt) = (self.coding(), self.salt()?);
@@ -182,8 +182,8 @@ impl Shared {
         self.driver()?.wait_acknowledged(slot)
     }
 
-    /// Closes the open epoch: sends it as the next slot, and returns that; if nothing was written, the slot before. Waits
-    /// while the window is full.
+    /// Closes the open epoch: sends it as the next slot. Returns this slot, or the last one if nothing was written. Waits while
+    /// the window is full.
     pub(super) fn close_epoch(&self) -> Result<Slot, Failed> {
         let driver = self.driver()?;
         loop {
@@ -233,7 +233,7 @@ impl Shared {
         }
     }
 
-    /// Sends the open epoch as the next slot, and lets the map have it.
+    /// Sends the open epoch as the next slot, and applies it to the map.
     pub(super) fn append(
         &self,
         core: &mut Core,
@@ -244,7 +244,7 @@ impl Shared {
                 self.spill(core)?;
             }
         }
-        // Taken out only when the slot is sent.
+        // The buffer is emptied only when the slot is sent.
         let blocks = core.open.buffer.clone();
         let runs = core.open.take_runs(usize::MAX, self.unit_blocks());
         core.open.buffer = blocks;
@@ -282,7 +282,7 @@ impl Shared {
         Ok(Ok(at.slot))
     }
 
-    /// Forgets what was written since the last flush.
+    /// Drops all writes since the last flush.
     pub(super) fn rollback(&self) -> Result<(), Failed> {
         let Ok(driver) = self.driver() else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The order in which a directory store changes and reads files. [`super`] states it.
+//! The order in which a directory store changes and reads files, as [`super`] states it.
 
 use super::disk::{Contents, Disk, part_of};
 use object_store::{GetRange, PutMode};
@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A directory's names could not be synced. Sticky: what a later sync says of them is not known to be true.
+/// A directory's names could not be synced. Sticky: a later sync may succeed without them.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "syncing the directory {} failed: {why}; names in it may be lost, so this process writes nothing to the store any more: \
@@ -18,9 +18,9 @@ pub(crate) struct SyncFailed {
     why: String,
 }
 
-/// Why a file was not written or read.
+/// Errors of writing and reading a file.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum FileError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -36,7 +36,7 @@ pub(crate) enum Trouble {
     },
 }
 
-/// A rule that is left out on purpose.
+/// Planted faults: rules that tests leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(test), allow(dead_code, reason = "only tests plant faults"))]
 pub(super) enum Fault {
@@ -54,15 +54,15 @@ pub(super) enum Fault {
     UnsettledRead,
     /// A file that is not marked is synced again, not written anew.
     SyncedAgain,
-    /// After a sync that failed the next one is believed.
+    /// After a failed sync, the next one is believed.
     FailureForgotten,
 }
 
-/// What is known of the names in the store's directories.
+/// State of the names in the store's directories.
 #[derive(Debug, Default)]
 struct Names {
-    /// Directories whose own names this process has synced. That one is there is no proof: another PUT may have made it and
-    /// not synced it yet, or have died before it did.
+    /// Directories whose own names this process has synced. The existence of a directory is no proof: another PUT may have made
+    /// it and not synced it yet, or have died before it did.
     synced: HashSet<PathBuf>,
     failed: Option<SyncFailed>,
 }
@@ -72,7 +72,7 @@ struct Names {
 pub(crate) struct Directory<D> {
     pub(crate) root: PathBuf,
     disk: D,
-    /// Held while a directory is synced: a sync that failed is known before the next one can be believed.
+    /// Locked while a directory is synced, so that a failed sync is known before the next one starts.
     names: Mutex<Names>,
     #[cfg(test)]
     pub(super) fault: Option<Fault>,
@@ -108,7 +108,7 @@ impl<D: Disk> Directory<D> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The failure that ended writing.
+    /// Returns the failure that ended writing, if there is one.
     fn check(&self, names: &Names) -> Result<(), SyncFailed> {
         match &names.failed {
             Some(failed) if !self.has(Fault::FailureForgotten) => Err(failed.clone()),
@@ -125,7 +125,7 @@ impl<D: Disk> Directory<D> {
         Ok(self.root.join(format!(".new-{random:032x}")))
     }
 
-    /// Makes the names in a directory durable and, the first time, those of the directory and of all above it.
+    /// Makes the names in a directory durable and, the first time, the names of the directory and of all directories above it.
     fn sync_names(&self, dir: &Path) -> Result<(), SyncFailed> {
         let mut names = self.names();
         self.check(&names)?;
@@ -150,7 +150,7 @@ impl<D: Disk> Directory<D> {
                 self.change(dir).map_err(at)?;
             }
             match self.disk.sync(dir) {
-                // Directories above the store's were made by others, who need not let this process read them.
+                // Directories above the store's may belong to others, and this process may have no permission to read them.
                 Err(e) if !dir.starts_with(&self.root) && may_be_refused(&e) => {}
                 done => done.map_err(at)?,
             }
@@ -163,8 +163,8 @@ impl<D: Disk> Directory<D> {
         Ok(())
     }
 
-    /// Changes a directory of directories. If an earlier process failed to sync it, its names pass for clean; a change has
-    /// them written again.
+    /// Changes a directory of directories. If an earlier process failed to sync it, the kernel takes its names for clean; a
+    /// change makes the next sync write them again.
     fn change(&self, dir: &Path) -> io::Result<()> {
         let name = self.temporary()?;
         let change = dir.join(name.file_name().unwrap_or_default());
@@ -181,7 +181,7 @@ impl<D: Disk> Directory<D> {
         name: &str,
         parts: &[&[u8]],
         mode: &PutMode,
-    ) -> Result<String, Trouble> {
+    ) -> Result<String, FileError> {
         self.check(&self.names())?;
         let target = self.root.join(name);
         let dir = target.parent().unwrap_or(&self.root);
@@ -194,7 +194,7 @@ impl<D: Disk> Directory<D> {
             Ok(()) => self.place(&temporary, &target, dir, mode),
             Err(e) => Err(e.into()),
         };
-        // Without a rename it is still there. If it cannot be removed it is garbage without a meaning.
+        // Unless it was renamed, it still exists. If it cannot be removed, it is harmless garbage.
         let _ = self.disk.remove(&temporary);
         placed?;
         Ok(tag(&parts.concat()))
@@ -206,12 +206,12 @@ impl<D: Disk> Directory<D> {
         target: &Path,
         dir: &Path,
         mode: &PutMode,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), FileError> {
         if let PutMode::Create = mode {
             self.disk
                 .link(temporary, target)
                 .map_err(|e| match e.kind() {
-                    ErrorKind::AlreadyExists => Trouble::Taken,
+                    ErrorKind::AlreadyExists => FileError::Taken,
                     _ => e.into(),
                 })?;
             if self.has(Fault::MarkedEarly) {
@@ -220,7 +220,7 @@ impl<D: Disk> Directory<D> {
             if !self.has(Fault::CreateUnsynced) {
                 self.sync_names(dir)?;
             }
-            // The same file as the target, whatever has taken that name since. Without a mark, a reader settles it.
+            // The same file as the target, even if the target's name was replaced since. Without a mark, a reader settles it.
             let _ = self.disk.mark(temporary);
             return Ok(());
         }
@@ -233,20 +233,20 @@ impl<D: Disk> Directory<D> {
             };
             if now.is_none() || now != version.e_tag {
                 let expected = version.e_tag.clone();
-                return Err(Trouble::Changed { now, expected });
+                return Err(FileError::Changed { now, expected });
             }
         }
         self.replace(temporary, target, dir, lock)
     }
 
-    /// Gives a file the name of another one. The lock is held until that is durable.
+    /// Renames a file over another one. The lock is held until the rename is durable.
     fn replace(
         &self,
         temporary: &Path,
         target: &Path,
         dir: &Path,
         lock: D::Lock,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), FileError> {
         if self.has(Fault::MarkedEarly) {
             let _ = self.disk.mark(temporary);
         }
@@ -259,22 +259,22 @@ impl<D: Disk> Directory<D> {
         Ok(())
     }
 
-    /// Reads a file, or a part of it. What it returns is durable.
-    pub(crate) fn get(&self, name: &str, range: Option<&GetRange>) -> Result<Contents, Trouble> {
+    /// Reads a file, or a part of it. The returned contents are durable.
+    pub(crate) fn get(&self, name: &str, range: Option<&GetRange>) -> Result<Contents, FileError> {
         let path = self.root.join(name);
         match self.disk.read(&path, range) {
             Ok(contents) if contents.settled || self.has(Fault::UnsettledRead) => Ok(contents),
             Ok(_) => {
                 let mut whole = self.settle(&path)?;
                 let part = part_of(range, whole.length)?;
-                // The whole file is in memory.
+                // The whole file is in memory, so the casts are lossless.
                 whole.bytes.truncate(part.end as usize);
                 whole.bytes.drain(..part.start as usize);
                 whole.range = part;
                 Ok(whole)
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                // It may be one of the names that were lost.
+                // A failed sync may have lost the name.
                 self.check(&self.names())?;
                 Err(e.into())
             }
@@ -282,14 +282,14 @@ impl<D: Disk> Directory<D> {
         }
     }
 
-    /// Makes durable what is found under a name, and returns it.
-    fn settle(&self, path: &Path) -> Result<Contents, Trouble> {
+    /// Makes the file with this name durable, and returns its contents.
+    fn settle(&self, path: &Path) -> Result<Contents, FileError> {
         self.check(&self.names())?;
         let dir = path.parent().unwrap_or(&self.root);
         let lock = match self.lock() {
             Ok(lock) => lock,
             Err(e) if may_be_refused(&e) => {
-                // A reader without the right to write cannot do better, and acknowledges nothing.
+                // A reader without write permission cannot settle the file, but it acknowledges nothing.
                 let contents = self.disk.read(path, None)?;
                 self.disk.sync(path)?;
                 self.disk.sync(dir)?;
@@ -297,7 +297,7 @@ impl<D: Disk> Directory<D> {
             }
             Err(e) => return Err(e.into()),
         };
-        // A swap that was under way has ended meanwhile.
+        // A swap that was in progress has ended meanwhile.
         let contents = self.disk.read(path, None)?;
         if contents.settled {
             return Ok(contents);
@@ -321,15 +321,15 @@ impl<D: Disk> Directory<D> {
 }
 
 impl Directory<super::disk::RealDisk> {
-    /// The store's directory and those above it, as far as they are not there.
+    /// Those of the store's directory and its parents that do not exist.
     pub(crate) fn absent(&self) -> Vec<PathBuf> {
         let dirs = self.root.ancestors().take_while(|dir| !dir.exists());
         dirs.map(Path::to_owned).collect()
     }
 
-    /// Removes an empty directory of the store, then, as far as they are empty, others that were made for it.
+    /// Removes an empty directory of the store, then the directories that were made for it, if they are empty.
     pub(crate) fn remove_empty(&self, name: &str, made: &[PathBuf]) -> io::Result<()> {
-        // Names are synced anew after that.
+        // The next PUT syncs the directories anew.
         self.names().synced.clear();
         std::fs::remove_dir(self.root.join(name))?;
         if made.is_empty() {
@@ -337,7 +337,7 @@ impl Directory<super::disk::RealDisk> {
         }
         let lock = self.lock()?;
         std::fs::remove_file(self.root.join(".lock"))?;
-        // From the innermost on; one in which somebody else has begun to write stays.
+        // From the innermost on; stops at a directory in which another process has begun to write.
         let _ = made.iter().try_for_each(std::fs::remove_dir);
         drop(lock);
         Ok(())

@@ -1,4 +1,4 @@
-//! What a directory store needs of a file system. A test puts a model in its place, which loses what was not synced.
+//! The file system operations of a directory store. Tests use a model instead, which loses everything that was not synced.
 
 use object_store::GetRange;
 use std::fs::{File, OpenOptions, Permissions};
@@ -8,31 +8,31 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Permission to write: a file without it is settled.
+/// Write permission: a file without it is settled.
 const WRITE: u32 = 0o222;
-/// A lock file that is removed between opening and locking it is looked for again this often.
+/// Attempts to lock a lock file that is removed between opening and locking it.
 const LOCK_ATTEMPTS: u32 = 1000;
 
-/// What was read of a file.
+/// The result of reading a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Contents {
     pub(crate) bytes: Vec<u8>,
-    /// Where in the file they stand.
+    /// Their range in the file.
     pub(crate) range: Range<u64>,
     /// The length of the file.
     pub(crate) length: u64,
     pub(crate) modified: SystemTime,
-    /// It is marked as settled.
+    /// The file is marked as settled.
     pub(crate) settled: bool,
 }
 
 /// See the module's header. All paths are absolute.
 pub(crate) trait Disk: std::fmt::Debug + Send + Sync {
-    /// Held from a look at a file until its successor is settled.
+    /// Held from reading a file until its replacement is settled.
     type Lock;
 
     fn make_dirs(&self, dir: &Path) -> io::Result<()>;
-    /// Writes a file of a new name. With `sync`, its bytes are durable afterwards.
+    /// Writes a file under a new name. With `sync`, its bytes are durable afterwards.
     fn write_new(&self, path: &Path, parts: &[&[u8]], sync: bool) -> io::Result<()>;
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -46,7 +46,7 @@ pub(crate) trait Disk: std::fmt::Debug + Send + Sync {
     fn lock(&self, path: &Path) -> io::Result<Self::Lock>;
 }
 
-/// The part of a file that is wanted.
+/// The requested range of a file.
 pub(crate) fn part_of(range: Option<&GetRange>, length: u64) -> io::Result<Range<u64>> {
     match range {
         None => Ok(0..length),
@@ -71,7 +71,7 @@ impl Disk for RealDisk {
         let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
         let mode = file.metadata()?.mode();
         if mode & WRITE == 0 {
-            // A strange mask of the process: without a write bit the file would pass for settled.
+            // The umask removed all write bits: the file would look settled.
             file.set_permissions(Permissions::from_mode(mode | 0o200))?;
         }
         for part in parts {
@@ -133,7 +133,7 @@ impl Disk for RealDisk {
                 .truncate(false)
                 .open(path)?;
             rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
-            // A probe removes the lock file of a directory that it made.
+            // A probe removes the lock file of a directory that it made, so check that the file is still the locked one.
             let held = lock.metadata()?;
             match std::fs::metadata(path) {
                 Ok(now) if (now.dev(), now.ino()) == (held.dev(), held.ino()) => return Ok(lock),

@@ -1,26 +1,27 @@
-//! A directory as a store, with what `LocalFileSystem` lacks: objects that are durable when a PUT returns or a GET shows
-//! them, and compare-and-swap.
+//! A directory as a store. In contrast to `LocalFileSystem`, objects are durable when a PUT returns or a GET shows them, and
+//! there is compare-and-swap.
 //!
-//! **What is read is durable.** A name is visible before it is durable, so each file says whether it is *settled*: a file
-//! without write permission is.
+//! **A GET returns only durable objects.** A name is visible before it is durable, so each file shows whether it is *settled*:
+//! a settled file has no write permission.
 //!
-//! A *PUT* (1) writes a file of another name; (2) syncs it; (3) gives it its name: a create by a hard link, which fails if the
-//! name is taken; a swap by a rename, under a lock on the file `.lock`, if the hash of the present contents is the ETag;
-//! (4) syncs the directory and, the first time, all above it; (5) marks the file as settled; (6) returns. A swap keeps its
-//! lock up to there.
+//! A *PUT* (1) writes a file under a temporary name; (2) syncs it; (3) gives it its name: a create makes a hard link, which
+//! fails if the name is taken; a swap renames, under a lock on the file `.lock`, if the hash of the present contents is the
+//! ETag; (4) syncs the directory and, the first time, all directories above it; (5) marks the file as settled; (6) returns. A
+//! swap holds its lock until (5) is done.
 //!
-//! A *GET* returns a settled file as it is. Another one has a PUT that is under way, or that has failed or died after (3). The
-//! reader settles it: it takes the lock, looks again, and does (1) to (5) with the same contents as a swap.
+//! A *GET* returns a settled file as it is. The PUT of an unsettled file is in progress, or has failed or died after (3). The
+//! reader settles the file: it takes the lock, reads the file again, and does (1) to (5) with the same contents, as a swap
+//! does.
 //!
-//! **A sync that failed is never repeated and then believed**: the second one may succeed without the data. If (2) fails, the
-//! file never gets its name, and whoever sends the PUT again writes a fresh file. If (4) fails, the process neither writes nor
-//! settles anything in the store any more ([`SyncFailed`]); a PUT that was under way at that moment fails, too. A later
-//! process finds files that are not settled, and writes fresh ones. So a file is synced once, by the one who wrote it.
+//! **A failed sync is never repeated**: the second one may succeed without the data. If (2) fails, the file never gets its
+//! name, and a repeated PUT writes a new file. If (4) fails, the process neither writes nor settles anything in the store any
+//! more ([`SyncFailed`]), and PUTs in progress fail, too. A later process finds unsettled files, and writes new ones. So each
+//! file is synced once, by the process that wrote it.
 //!
-//! Directories in the store are changed before they are synced for the first time, for the same reason; those above the
-//! store's parent are synced alone.
+//! For the same reason, directories in the store are changed before they are synced for the first time; directories above the
+//! store's parent are only synced.
 //!
-//! A reader without the right to write syncs the file and its directory instead of settling them.
+//! A reader without write permission syncs the file and its directory instead of settling the file.
 //!
 //! Deleting is not synced: an object is deleted after the `head` that no longer needs it is durable.
 
@@ -33,7 +34,7 @@ mod tests;
 
 pub(crate) use directory::SyncFailed;
 
-use directory::{Directory, Trouble, tag};
+use directory::{Directory, FileError, tag};
 use disk::{Contents, RealDisk};
 
 use async_trait::async_trait;
@@ -50,14 +51,14 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// Objects up to this size are tagged by their contents when they are read: all that is ever swapped is smaller.
+/// Objects up to this size get an ETag from their contents when they are read. All objects that are swapped are smaller.
 const TAGGED_BYTES: u64 = 1 << 20;
 
 /// See the module's header.
 #[derive(Clone, Debug)]
 pub(crate) struct DirStore {
     directory: Arc<Directory<RealDisk>>,
-    /// Lists and deletes. None before the directory is there: the first PUT makes it.
+    /// Lists and deletes. Empty until the directory exists: the first PUT makes it.
     inner: Arc<OnceLock<LocalFileSystem>>,
 }
 
@@ -68,37 +69,37 @@ fn generic(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     }
 }
 
-fn error_of(location: &Path, trouble: Trouble) -> Error {
+fn error_of(location: &Path, failed: FileError) -> Error {
     let path = location.to_string();
-    match trouble {
-        Trouble::Taken => Error::AlreadyExists {
+    match failed {
+        FileError::Taken => Error::AlreadyExists {
             path,
-            source: Box::new(trouble),
+            source: Box::new(failed),
         },
-        Trouble::Changed { .. } => Error::Precondition {
+        FileError::Changed { .. } => Error::Precondition {
             path,
-            source: Box::new(trouble),
+            source: Box::new(failed),
         },
-        Trouble::Io(e) if e.kind() == ErrorKind::NotFound => Error::NotFound {
-            path,
-            source: Box::new(e),
-        },
-        Trouble::Io(e) if e.kind() == ErrorKind::PermissionDenied => Error::PermissionDenied {
+        FileError::Io(e) if e.kind() == ErrorKind::NotFound => Error::NotFound {
             path,
             source: Box::new(e),
         },
-        Trouble::Io(e) => generic(e),
-        Trouble::Sync(failed) => generic(failed),
+        FileError::Io(e) if e.kind() == ErrorKind::PermissionDenied => Error::PermissionDenied {
+            path,
+            source: Box::new(e),
+        },
+        FileError::Io(e) => generic(e),
+        FileError::Sync(failed) => generic(failed),
     }
 }
 
-/// Whether an error is the sticky one of a directory that could not be synced.
+/// Whether an error is the sticky [`SyncFailed`].
 pub(crate) fn is_sync_failure(error: &Error) -> bool {
     matches!(error, Error::Generic { source, .. } if source.is::<SyncFailed>())
 }
 
 impl DirStore {
-    /// The store in a directory, which need not be there yet.
+    /// The store in a directory, which need not exist yet.
     pub(crate) fn new(root: &std::path::Path) -> DirStore {
         DirStore {
             directory: Arc::new(Directory::new(root, RealDisk)),
@@ -106,12 +107,12 @@ impl DirStore {
         }
     }
 
-    /// The store's directory and those above it, as far as they are not there.
+    /// Those of the store's directory and its parents that do not exist.
     pub(crate) fn absent(&self) -> Vec<PathBuf> {
         self.directory.absent()
     }
 
-    /// Removes an empty directory of the store, and those that were made for it.
+    /// Removes an empty directory of the store, and the directories that were made for it.
     ///
     /// # Errors
     /// The file system's.
@@ -119,12 +120,12 @@ impl DirStore {
         self.directory.remove_empty(name, made)
     }
 
-    /// What lists and deletes, once there is a directory.
+    /// The store that lists and deletes, if the directory exists.
     fn inner(&self) -> Result<Option<&LocalFileSystem>> {
         let root = &self.directory.root;
         if self.inner.get().is_none() && root.is_dir() {
             let inner = LocalFileSystem::new_with_prefix(root)?;
-            // Another thread may have been faster: the two are alike.
+            // Another thread may have set it first: both values are equal.
             let _ = self.inner.set(inner.with_automatic_cleanup(false));
         }
         Ok(self.inner.get())
@@ -178,7 +179,7 @@ impl ObjectStore for DirStore {
             directory.put(at.as_ref(), &parts, &options.mode)
         };
         let put = tokio::task::spawn_blocking(put).await?;
-        let e_tag = put.map_err(|trouble| error_of(location, trouble))?;
+        let e_tag = put.map_err(|failed| error_of(location, failed))?;
         Ok(PutResult {
             e_tag: Some(e_tag),
             version: None,
@@ -203,7 +204,7 @@ impl ObjectStore for DirStore {
         let range = options.range.clone();
         let get = move || directory.get(at.as_ref(), range.as_ref());
         let get = tokio::task::spawn_blocking(get).await?;
-        let contents = get.map_err(|trouble| error_of(location, trouble))?;
+        let contents = get.map_err(|failed| error_of(location, failed))?;
         let found = found(location.clone(), contents);
         options.check_preconditions(&found.meta)?;
         Ok(found)
@@ -215,7 +216,7 @@ impl ObjectStore for DirStore {
     ) -> BoxStream<'static, Result<Path>> {
         match self.inner() {
             Ok(Some(inner)) => inner.delete_stream(locations),
-            // What is not there is deleted.
+            // Objects that do not exist count as deleted.
             Ok(None) => locations,
             Err(error) => stream::iter([Err(error)]).boxed(),
         }

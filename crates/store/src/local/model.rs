@@ -1,9 +1,9 @@
-//! A file system that loses what was not synced.
+//! A model of a file system that loses everything that was not synced.
 //!
-//! Bytes of a file and names in a directory are durable when they were synced. After a power cut any part of the other names
-//! is there, and a file whose bytes were not synced is empty. A sync that fails drops what it was to make durable, and the
-//! next one succeeds without it, as Linux does it with pages of a file; only what is written or named anew is synced then. A
-//! directory of directories is small, one block: a change of it has all its names written again.
+//! Bytes of a file and names in a directory are durable once they were synced. After a power cut, any subset of the other names
+//! remains, and a file whose bytes were not synced may be empty. A failed sync drops the bytes or names that it was to make
+//! durable, and the next sync succeeds without them, as Linux does with pages of a file; it then syncs only new bytes and
+//! names. A directory of directories is one block, so a change of it writes all its names again.
 
 use super::disk::{Contents, Disk, part_of};
 use object_store::GetRange;
@@ -29,7 +29,7 @@ struct File {
 #[derive(Clone, Debug, Default)]
 struct Dir {
     names: BTreeMap<String, Entry>,
-    /// What the next sync makes durable.
+    /// Names that the next sync makes durable.
     dirty: BTreeSet<String>,
     durable: BTreeMap<String, Entry>,
 }
@@ -41,17 +41,17 @@ struct State {
     files: Vec<File>,
     dirs: BTreeMap<PathBuf, Dir>,
     lock: Option<u32>,
-    /// Steps that process 1 has taken, and the one with which it dies.
+    /// Steps that process 1 has taken, and the step at which it dies.
     steps: u64,
     dies_at: Option<u64>,
-    /// Syncs that process 1 has asked for, and the one that fails.
+    /// Syncs that process 1 has requested, and the one that fails.
     syncs: u64,
     fails_at: Option<u64>,
-    /// What runs after process 1 has taken this step.
+    /// Function that runs after process 1 has taken this step.
     hook: Option<(u64, Hook)>,
 }
 
-/// The file system, as a process sees it.
+/// The file system in the view of one process.
 #[derive(Clone)]
 pub(super) struct Model {
     state: Arc<Mutex<State>>,
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Model {
     }
 }
 
-/// Ends with its drop.
+/// A lock; its drop unlocks.
 pub(super) struct Lock(Model);
 
 impl Drop for Lock {
@@ -127,7 +127,7 @@ impl Model {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another process on the same file system. Its syncs succeed, and it does not die.
+    /// A second process on the same file system. Its syncs succeed, and it does not die.
     pub(super) fn other(&self) -> Model {
         Model {
             state: Arc::clone(&self.state),
@@ -143,7 +143,7 @@ impl Model {
         self.lock_state().fails_at = Some(sync);
     }
 
-    /// Lets something run after process 1 has taken a step, unless that is under the lock of its directory's names.
+    /// Runs `hook` after process 1 has taken this step, unless the process then holds the lock of its directory's names.
     pub(super) fn hook(&self, step: u64, hook: Hook) {
         self.lock_state().hook = Some((step, hook));
     }
@@ -159,7 +159,7 @@ impl Model {
         (state.steps, state.syncs)
     }
 
-    /// A step of a process: nothing happens from the one on with which it dies.
+    /// One step of a process. From the step of its death on, steps have no effect.
     fn step<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.lock_state();
         if self.process != 1 {
@@ -186,7 +186,7 @@ impl Model {
         }
     }
 
-    /// The file system after a power cut. `keeps` says whether what was not synced is there.
+    /// The file system after a power cut. `keeps` decides for each unsynced item whether it survives.
     pub(super) fn cut(&self, mut keeps: impl FnMut() -> bool) -> Model {
         let state = self.lock_state();
         let mut after = State {
@@ -202,7 +202,7 @@ impl Model {
         for file in &mut after.files {
             file.marked = file.marked && keeps();
         }
-        // Directories come after those that they lie in.
+        // A directory comes after the one that contains it.
         for (path, dir) in &state.dirs {
             let (above, name) = split(path);
             let named = after
@@ -304,7 +304,7 @@ impl Disk for Model {
                 fails = state.fails_at == Some(state.syncs);
             }
             if let Ok(file) = state.find(path) {
-                // The bytes of a file whose sync failed pass for clean; they are never durable.
+                // The bytes of a file whose sync failed look clean; they are never durable.
                 state.files[file].durable |= !fails;
             } else {
                 let dir = state.dir(path)?;
@@ -350,7 +350,7 @@ impl Disk for Model {
 
     fn lock(&self, _: &Path) -> io::Result<Lock> {
         self.step(|state| match state.lock {
-            // Waiting would be for ever: there is one thread.
+            // Waiting would never end: there is one thread.
             Some(_) => Err(ErrorKind::WouldBlock.into()),
             None => {
                 state.lock = Some(self.process);

@@ -1,9 +1,9 @@
-//! Power cuts, deaths and failing syncs at every step of a writer, over the model of a file system. What was acknowledged, and
-//! what another process has read, is there afterwards.
+//! Power cuts, crashes and failing syncs at every step of a writer, over the model of a file system. Afterwards, all
+//! acknowledged objects, and all that another process has read, are still there.
 
 #![allow(clippy::expect_used, reason = "tests")]
 
-use super::directory::{Directory, Fault, Trouble};
+use super::directory::{Directory, Fault, FileError};
 use super::model::Model;
 use object_store::{PutMode, UpdateVersion};
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex};
 
 type Store = Directory<Model>;
 
-/// What a store must still have: the bytes of each name. `head` may be newer.
+/// The bytes that a store must still have under each name. `head` may be newer.
 type Seen = BTreeMap<&'static str, u8>;
 
-/// The objects that the writer makes, in order; `head` is swapped each time it comes again.
+/// The objects that the writer makes, in order. Each further `head` is a swap.
 const NAMES: [&str; 8] = [
     "head", "log/1/1", "head", "log/1/2", "data/1", "head", "log/2/3", "head",
 ];
@@ -26,7 +26,7 @@ fn store(model: &Model, fault: Option<Fault>) -> Store {
     store
 }
 
-/// One PUT, as a volume does it: if the answer is unclear, what came of it is read back. None if the writer stops.
+/// One PUT, as a volume does it: if the outcome is unknown, the object is read back. None if the writer stops.
 fn put(store: &Store, model: &Model, name: &'static str, value: u8, present: u8) -> Option<bool> {
     for _ in 0..3 {
         let mode = match name == "head" && present > 0 {
@@ -45,14 +45,14 @@ fn put(store: &Store, model: &Model, name: &'static str, value: u8, present: u8)
         match store.get(name, None) {
             Ok(found) if found.bytes == [value; 3] => return Some(true),
             Ok(_) => {}
-            Err(Trouble::Io(e)) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(FileError::Io(e)) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(_) => return None,
         }
     }
     Some(false)
 }
 
-/// Writes all objects. Returns what was acknowledged.
+/// Writes all objects. Returns the acknowledged ones.
 fn write(store: &Store, model: &Model) -> Seen {
     let mut acknowledged = Seen::new();
     for (number, name) in NAMES.into_iter().enumerate() {
@@ -66,7 +66,7 @@ fn write(store: &Store, model: &Model) -> Seen {
     acknowledged
 }
 
-/// What another process finds. It fails to read what is locked.
+/// The objects that another process can read. A read fails while the lock is held.
 fn read(store: &Store) -> Seen {
     let mut seen = Seen::new();
     for name in NAMES {
@@ -79,10 +79,10 @@ fn read(store: &Store) -> Seen {
     seen
 }
 
-/// Cuts the power in several ways. What is not there of `seen`, if anything is not.
+/// Cuts the power in several ways. Returns the first loss from `seen`, if there is one.
 fn lost(model: &Model, seen: &Seen) -> Option<String> {
     for seed in 0..10_u64 {
-        // Nothing that was not synced is there, all of it is, or a part.
+        // None, all or a part of the unsynced items survive.
         let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let after = model.cut(|| {
             random ^= random << 13;
@@ -101,7 +101,7 @@ fn lost(model: &Model, seen: &Seen) -> Option<String> {
     None
 }
 
-/// All trials with a fault. The first loss.
+/// Runs all trials with a fault. Returns the first loss.
 fn trials(fault: Option<Fault>) -> Option<String> {
     let calm = Model::new();
     let all = write(&store(&calm, fault), &calm);
@@ -119,14 +119,14 @@ fn trials(fault: Option<Fault>) -> Option<String> {
         }
     };
     for step in 1..=steps + 1 {
-        // The power fails; or the writer dies, another process reads, then the power fails.
+        // The power fails at once; or the writer dies, another process reads, then the power fails.
         let model = Model::new();
         model.die_at(step);
         let acknowledged = write(&store(&model, fault), &model);
         judge(format!("power cut at step {step}"), &model, &acknowledged);
         let seen = read(&store(&model.other(), fault));
         judge(format!("death at step {step}"), &model, &seen);
-        // Another process reads in the middle. The power fails at once, or much later.
+        // Another process reads between two steps. The power fails at once, or much later.
         let model = Model::new();
         let between = Arc::new(Mutex::new(None));
         let (observer, result) = (model.other(), Arc::clone(&between));
@@ -159,7 +159,7 @@ fn trials(fault: Option<Fault>) -> Option<String> {
         judge(format!("sync {sync} fails"), &model, &acknowledged);
         let seen = read(&store(&model.other(), fault));
         judge(format!("sync {sync} fails, a reader"), &model, &seen);
-        // Another PUT of the same process and directory is under way, and the sync of one of the two fails.
+        // Two PUTs of the same process and directory run together, and the sync of one of them fails.
         for step in 1..=steps {
             let model = Model::new();
             model.fail_sync(sync);
@@ -174,7 +174,7 @@ fn trials(fault: Option<Fault>) -> Option<String> {
             };
             model.hook(step, Box::new(other));
             let mut acknowledged = write(&writer, &model);
-            // `read` looks at the names of the list alone; this one is looked for by itself.
+            // `read` reads only the names in the list; this one is read separately.
             if done.lock().is_ok_and(|done| *done) {
                 let after = model.cut(|| false);
                 if store(&after, None).get("log/1/9", None).is_err() {
@@ -192,12 +192,12 @@ fn trials(fault: Option<Fault>) -> Option<String> {
 }
 
 #[test]
-fn what_was_acknowledged_or_read_survives_cuts_deaths_and_failing_syncs_at_every_step() {
+fn acknowledged_and_read_objects_survive_cuts_crashes_and_failing_syncs_at_every_step() {
     assert_eq!(trials(None), None);
 }
 
 #[test]
-fn every_rule_that_is_left_out_is_found() {
+fn every_planted_fault_is_found() {
     for fault in [
         Fault::FileUnsynced,
         Fault::CreateUnsynced,
@@ -213,9 +213,9 @@ fn every_rule_that_is_left_out_is_found() {
     }
 }
 
-/// The sticky failure reaches the user as such, and nothing is written after it.
+/// The user sees the sticky failure, and nothing is written after it.
 #[test]
-fn a_process_writes_nothing_after_a_sync_of_a_directory_failed() {
+fn a_process_writes_nothing_after_a_failed_sync_of_a_directory() {
     let model = Model::new();
     // The first sync is of the file.
     model.fail_sync(2);
@@ -223,24 +223,24 @@ fn a_process_writes_nothing_after_a_sync_of_a_directory_failed() {
     let put = |name| store.put(name, &[b"x"], &PutMode::Create);
     for name in ["data/1", "data/2"] {
         let error = put(name).expect_err("it is not durable");
-        assert!(matches!(error, Trouble::Sync(_)), "{error}");
+        assert!(matches!(error, FileError::Sync(_)), "{error}");
         let text = error.to_string();
         assert!(
             text.contains("/srv/v/data failed: input/output error"),
             "{text}"
         );
-        // Readers of the store are told that asking again is hopeless.
+        // Readers of the store learn that a retry is hopeless.
         let error = super::error_of(&name.into(), error);
         assert!(super::is_sync_failure(&error), "{error}");
     }
     for name in ["data/1", "data/2"] {
-        assert!(matches!(store.get(name, None), Err(Trouble::Sync(_))));
+        assert!(matches!(store.get(name, None), Err(FileError::Sync(_))));
     }
 }
 
-/// On a real file system: a file without the mark, as of a writer that died, is settled by a look at it.
+/// On a real file system: reading an unsettled file, such as that of a dead writer, settles it.
 #[test]
-fn a_look_at_a_file_settles_it() {
+fn reading_a_file_settles_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let root = dir.path().join("v");
     let store = Directory::new(&root, super::RealDisk);

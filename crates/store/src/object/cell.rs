@@ -1,7 +1,7 @@
-//! Cells: parts of an object that are read and checked by themselves.
+//! Cells: parts of an object that can be read and checked alone.
 //!
 //! A cell's hash covers the volume, the object's name and the cell's place in it. So a cell that is read by range is known to
-//! be the one that the map means, though the rest of the object was not read. The tag of an encrypted cell covers the same.
+//! be the one in the map, although the rest of the object was not read. The tag of an encrypted cell covers the same.
 
 use super::reader::Reader;
 use super::{Bad, Coding, Draft, identity};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 /// Bytes before a cell's contents.
 pub(crate) const CELL_HEADER: usize = 32;
 
-/// What a cell holds.
+/// The kind of a cell's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum CellKind {
     /// Blocks of the disk, one after another.
@@ -20,13 +20,13 @@ pub(crate) enum CellKind {
     Region,
     /// A part of the table of objects.
     Objects,
-    /// Of a coded volume: the tables of an epoch.
+    /// The tables of an epoch, in a coded volume.
     Tables,
-    /// Of a coded volume: the root of a checkpoint.
+    /// The root of a checkpoint, in a coded volume.
     Root,
-    /// Of a coded volume: a list of snapshots.
+    /// A list of snapshots, in a coded volume.
     Roots,
-    /// The last notes.
+    /// The newest notes.
     Notes,
 }
 
@@ -61,7 +61,7 @@ impl CellKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) kind: CellKind,
-    /// Its first block, or the index of what it holds.
+    /// Its first block, or the index of its contents.
     pub(crate) index: u64,
     pub(crate) contents: Bytes,
     /// Its length in the object, with header.
@@ -70,12 +70,12 @@ pub(crate) struct Cell {
 
 /// Bytes before the contents of a cell of a coded volume.
 const CODED_HEADER: usize = 64;
-/// Contents up to this length are compressed; so no cell makes a reader take more memory, unless it is itself as long.
+/// Contents up to this length are compressed. So no cell makes a reader allocate more, unless the cell itself is longer.
 const COMPRESSED_MOST: usize = 64 << 20;
 const ZSTD: u8 = 1;
 const AES_256_GCM: u8 = 1;
 
-/// What a cell is bound to: its volume, its object and its place there, and the header that says what it is.
+/// The bytes to which a cell is bound: its volume, its object, its offset there, and its header.
 fn bound(coding: &Coding, name: ObjectName, at: u32, header: &[u8]) -> Vec<u8> {
     let (kind, term, number) = identity(name);
     let mut bound = Vec::with_capacity(48 + header.len());
@@ -158,7 +158,7 @@ fn push_coded(
         }
         let bound = bound(coding, name, at, &header[16..]);
         let sealer = draft.sealer.as_ref();
-        // Without a key nothing of the contents may be seen: such a cell fails its checks.
+        // Without a key, the contents must not be written: the cell is zeros, and fails its checks.
         sealer
             .and_then(|sealer| sealer.seal(at, &bound, &mut stored))
             .unwrap_or_else(|| {
@@ -174,7 +174,7 @@ fn push_coded(
     (at, (CODED_HEADER + stored.len()) as u32)
 }
 
-/// Checks the bytes of the cell that begins at `at` of an object. More may follow it.
+/// Checks the bytes of the cell at offset `at` of an object. Other bytes may follow it.
 pub(crate) fn read_cell(
     coding: &Coding,
     name: ObjectName,
@@ -231,7 +231,7 @@ pub(crate) fn read_cell(
     match method {
         0 if plain_length == contents.len() => {}
         ZSTD => contents = super::coding::decompress(&contents, plain_length)?.into(),
-        _ => return Err(Bad::Content("a cell is compressed in no known way")),
+        _ => return Err(Bad::Content("a cell has an unknown compression")),
     }
     Ok(Cell {
         kind,
@@ -241,7 +241,7 @@ pub(crate) fn read_cell(
     })
 }
 
-/// Appends what is not read by cells: as it is, or as a cell of a coded volume.
+/// Appends a part that is not read by cells: as it is in a plain volume, as one cell in a coded volume.
 pub(super) fn push_body(
     draft: &mut Draft,
     coding: &Coding,
@@ -258,7 +258,7 @@ pub(super) fn push_body(
     }
 }
 
-/// What [`push_body`] appended at `at`, to the end of an object's body.
+/// Reads the bytes that [`push_body`] appended at `at`, up to the end of an object's body.
 pub(super) fn read_body(
     coding: &Coding,
     name: ObjectName,

@@ -1,8 +1,8 @@
 //! `map/TERM-N`: regions of the map, parts of the table of objects, and the root that names them all.
 //!
-//! A map object consists of cells, or it is a root. Names in a cell or a root are of the volume that wrote it, or of its parents:
-//! they carry an index into the list of this volume and its parents, 0 for the volume itself. A reader that found the cell in
-//! a parent adds the parent's own index.
+//! A map object consists of cells, or it is a root. A name in a cell or a root belongs to the volume that wrote it, or to one
+//! of its parents: it carries an index into the list of this volume and its parents, 0 for the volume itself. A reader that
+//! found the cell in a parent adds the parent's own index.
 
 use super::cell::{push_body, read_body};
 use super::reader::{Reader, put_name, put_reference};
@@ -14,14 +14,14 @@ use bytes::Bytes;
 /// A map object that a root needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapObject {
-    /// Which volume it is of.
+    /// Index of its volume.
     pub(crate) source: u16,
     pub(crate) reference: Reference,
     /// Its length.
     pub(crate) bytes: u64,
 }
 
-/// Where a cell is.
+/// The place of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Index into [`Root::maps`].
@@ -30,19 +30,19 @@ pub(crate) struct Place {
     pub(crate) len: u32,
 }
 
-/// Which cell is where.
+/// The places of all cells.
 pub(crate) type Directory = std::collections::BTreeMap<(CellKind, u64), Place>;
 
 /// A checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Root {
-    /// The number that the next object gets in the table.
+    /// Number of the next object in the table.
     pub(crate) next_object: u32,
-    /// The last slot that it has.
+    /// The last slot in the checkpoint.
     pub(crate) through: Slot,
     pub(crate) maps: Vec<MapObject>,
     pub(crate) directory: Directory,
-    /// Objects of this volume that are retired and not deleted.
+    /// Objects of this volume that are retired and not yet deleted.
     pub(crate) retired: Vec<ObjectName>,
 }
 
@@ -141,10 +141,10 @@ pub(crate) fn encode_region<'a>(
     bytes
 }
 
-/// A run of blocks: the first, how many, where.
+/// A run of blocks: the first block, the count, the place.
 pub(crate) type Extent = (u64, (u32, Spot));
 
-/// The extents of a region, in order and apart.
+/// Decodes the extents of a region. They are in order and do not overlap.
 pub(crate) fn decode_region(coding: &Coding, contents: &[u8]) -> Result<Vec<Extent>, Bad> {
     let mut reader = Reader::new(contents);
     let mut extents = Vec::with_capacity(reader.count(26)?);

@@ -1,14 +1,13 @@
-//! How a volume's objects are written: as they are, compressed, encrypted.
+//! The coding of a volume's objects: plain, compressed, encrypted.
 //!
-//! A *plain* volume has format version 1. A *coded* one, compressed or encrypted or both, has version 2: its cells have a longer
-//! header, and what is a bare table in a plain object is a cell, too. `head`, seals, `volume` and `key` are never encrypted; of
-//! an encrypted volume the hash of each object is keyed, so that none of them can be made without the key.
+//! A *plain* volume has format version 1. A *coded* volume is compressed, encrypted or both, and has version 2: its cells have
+//! a longer header, and a bare table of a plain object becomes a cell, too. `head`, seals, `volume` and `key` are never
+//! encrypted. In an encrypted volume the hash of each object is keyed, so no object can be forged without the key.
 //!
-//! An encrypted volume has one key for ever, 32 random bytes. By HKDF-SHA256 it gives a key for hashes (BLAKE3) and, with a
-//! *salt*, a key for each object (AES-256-GCM). Every object that is made draws 128 random bits as its salt, from the system
-//! and at that moment: a counter, or a generator in memory, would repeat after a virtual machine was copied while it ran. The
-//! nonce of a cell is its place in the object, so no nonce is used twice with a key; [`Salt`] is used up by one
-//! [`Draft`](super::Draft), which only grows.
+//! An encrypted volume has one key for ever, 32 random bytes. HKDF-SHA256 derives from it a key for hashes (BLAKE3) and, with a
+//! *salt*, a key for each object (AES-256-GCM). Each new object draws 128 random bits from the system as its salt: a counter,
+//! or a generator in memory, would repeat after a running virtual machine was copied. The nonce of a cell is its offset in the
+//! object, so no nonce is used twice with a key; one [`Draft`](super::Draft), which only grows, consumes a [`Salt`].
 
 use super::{Bad, VolumeId};
 use crate::place::PlaceError;
@@ -17,40 +16,40 @@ use ring::hkdf::{HKDF_SHA256, Prk, Salt as HkdfSalt};
 
 /// Bytes of a key.
 pub(crate) const KEY_BYTES: usize = 32;
-/// The level of zstd: the fastest of its usual ones.
+/// The zstd level: the fastest regular one.
 const LEVEL: i32 = 1;
 
-/// How blocks are compressed.
+/// Compression of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Zstandard, at level 1. A unit that does not shrink stays as it is.
+    /// Zstandard, at level 1. A unit that does not shrink is stored uncompressed.
     Zstd,
 }
 
-/// What a program must know to read a volume.
+/// Features that a program must support to read a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// Units are compressed.
     pub compression: Option<Compression>,
-    /// Units, and all that says which blocks they are, are encrypted.
+    /// Units, and the tables that say which blocks they hold, are encrypted.
     pub encrypted: bool,
-    /// Blocks of a unit, at most: what is compressed, encrypted and read at a time.
+    /// Most blocks of a unit, which is compressed, encrypted and read as a whole.
     pub unit_blocks: u16,
-    /// It may be mounted under `flush=cache`: a flush may be durable on a cache device first.
+    /// The volume may be mounted with `flush=cache`: a flush may be durable on a cache device first.
     pub flush_cache: bool,
 }
 
 impl Features {
-    /// Units that a volume may have, in blocks: 4 KiB to 256 KiB.
+    /// Allowed unit sizes in blocks: 4 KiB to 256 KiB.
     pub const UNITS: std::ops::RangeInclusive<u16> = 1..=64;
 
-    /// Whether objects are written as they are.
+    /// Whether objects are neither compressed nor encrypted.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.compression.is_none() && !self.encrypted
     }
 
-    /// The version of the format of such a volume's objects.
+    /// The format version of a volume with these features.
     #[must_use]
     pub fn format_version(&self) -> u32 {
         match *self == Features::default() {
@@ -74,7 +73,7 @@ impl Default for Features {
 /// The keys of an encrypted volume.
 #[derive(Clone)]
 pub(crate) struct Keys {
-    /// What is wrapped by the key file.
+    /// The volume's key, which the key file wraps.
     pub(crate) secret: [u8; KEY_BYTES],
     objects: Prk,
     hashes: [u8; KEY_BYTES],
@@ -87,7 +86,7 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// None cannot be: the lengths are those that HKDF allows.
+    /// Never none: HKDF allows these lengths.
     pub(crate) fn new(secret: [u8; KEY_BYTES]) -> Option<Keys> {
         let objects = HkdfSalt::new(HKDF_SHA256, b"steadfast object store").extract(&secret);
         let mut hashes = [0; KEY_BYTES];
@@ -107,7 +106,7 @@ impl Keys {
     }
 }
 
-/// What makes an object's key its own. Used once.
+/// The salt of an object's key. Used once.
 #[derive(Debug)]
 pub(crate) struct Salt(pub(super) [u8; 16]);
 
@@ -124,12 +123,12 @@ pub(crate) struct Coding {
     pub(crate) volume: VolumeId,
     pub(crate) features: Features,
     pub(crate) keys: Option<Keys>,
-    /// The next salt, instead of random ones.
+    /// The next salt, if salts are not random.
     #[cfg(feature = "faults")]
     counted_salts: std::sync::atomic::AtomicU64,
 }
 
-/// Salts are random.
+/// Marks random salts.
 #[cfg(feature = "faults")]
 const UNCOUNTED: u64 = u64::MAX;
 
@@ -150,7 +149,7 @@ impl Coding {
         }
     }
 
-    /// That of a volume that is not encrypted; or of one whose key is not known yet.
+    /// The coding of a plain volume, or of a volume whose key is not known yet.
     pub(crate) fn plain(volume: VolumeId) -> Coding {
         Coding::new(volume, Features::default(), None)
     }
@@ -159,10 +158,10 @@ impl Coding {
         self.features.is_plain()
     }
 
-    /// Random bits for a new object.
+    /// A random salt for a new object.
     ///
     /// # Errors
-    /// If the system has none.
+    /// The system has no random numbers.
     pub(crate) fn salt(&self) -> Result<Salt, PlaceError> {
         if self.keys.is_none() {
             return Ok(Salt([0; 16]));
@@ -178,7 +177,7 @@ impl Coding {
         Ok(Salt(crate::place::random()?.to_le_bytes()))
     }
 
-    /// From now on, salts count up from 0.
+    /// Makes salts count up from 0 from now on.
     #[cfg(feature = "faults")]
     pub(crate) fn count_salts(&self) {
         (self.counted_salts).store(0, std::sync::atomic::Ordering::Relaxed);
@@ -204,7 +203,7 @@ impl Coding {
         }
     }
 
-    /// Decrypts the contents of a cell in place. False if they are not what was encrypted.
+    /// Decrypts the contents of a cell in place. False if the tag does not match.
     pub(super) fn unseal(
         &self,
         salt: &[u8; 16],
@@ -222,7 +221,7 @@ impl Coding {
             .is_ok()
     }
 
-    /// Whether `count` blocks after the first `skip` can lie in a cell of blocks of this length with header, at this place.
+    /// Whether a cell of blocks at this place, `len` bytes with header, can hold `count` blocks after the first `skip`.
     pub(super) fn holds(&self, at: u32, len: u32, skip: u16, count: u32) -> bool {
         let blocks = match self.is_plain() {
             true => {
@@ -236,14 +235,14 @@ impl Coding {
 }
 
 impl Sealer {
-    /// The contents in fewer bytes, if that is worth it.
+    /// The compressed contents, if compression is worth it.
     pub(super) fn compress(&mut self, contents: &[u8]) -> Option<Vec<u8>> {
         let compressed = self.compressor.as_mut()?.compress(contents).ok()?;
-        // Less than a sixteenth is not worth the time of reading it.
+        // Saving less than a sixteenth is not worth the time of decompression.
         (compressed.len() < contents.len() - contents.len() / 16).then_some(compressed)
     }
 
-    /// Encrypts contents in place. None if it cannot be: then nothing may be written.
+    /// Encrypts contents in place. None on failure: then nothing may be written.
     pub(super) fn seal(&self, at: u32, bound: &[u8], contents: &mut [u8]) -> Option<[u8; 16]> {
         let key = self.key.as_ref()?;
         let sealed = key.seal_in_place_separate_tag(nonce_of(at), Aad::from(bound), contents);
@@ -251,7 +250,7 @@ impl Sealer {
     }
 }
 
-/// The contents that were compressed, of a length that is known.
+/// Decompresses contents of a known length.
 pub(super) fn decompress(contents: &[u8], length: usize) -> Result<Vec<u8>, Bad> {
     let found = zstd::bulk::decompress(contents, length);
     found

@@ -1,4 +1,4 @@
-//! `log/TERM/SLOT`: an epoch, or the end of a term.
+//! `log/TERM/SLOT`: an epoch, or the seal of a term.
 
 use super::cell::{push_body, read_body};
 use super::reader::Reader;
@@ -14,13 +14,13 @@ const SEAL: u8 = 2;
 pub(crate) struct Entry {
     /// The first block.
     pub(crate) block: u64,
-    /// How many; none crosses a region.
+    /// The number of blocks. A run does not cross a region.
     pub(crate) count: u16,
     /// Blocks of the cell before the first.
     pub(crate) skip: u16,
     /// 0 for this slot, *k* for the *k*-th object of [`Epoch::data`].
     pub(crate) object: u32,
-    /// Where the cell begins.
+    /// Offset of the cell.
     pub(crate) at: u32,
     /// Its length with header.
     pub(crate) len: u32,
@@ -38,16 +38,16 @@ pub(crate) struct DataName {
     pub(crate) blocks: u32,
 }
 
-/// What changes from one flush to the next. Entries come in order: of two that meet, the later holds.
+/// The changes from one flush to the next. Entries are in order: where two overlap, the later one counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pub(crate) data: Vec<DataName>,
-    /// Runs that hold nothing any more: first block and count. They come before the entries.
+    /// Discarded runs: first block and count. They take effect before the entries.
     pub(crate) holes: Vec<(u64, u64)>,
     pub(crate) entries: Vec<Entry>,
     /// Blocks in the slot's own cells.
     pub(crate) own_blocks: u32,
-    /// What the client left beside the blocks.
+    /// Notes that the client left with the blocks.
     pub(crate) notes: Vec<Bytes>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn encode_epoch(
     let inline = epoch.own_blocks as usize * (steadfast_block::BLOCK_SIZE + 4);
     let mut draft = Draft::with_cells(coding, salt, inline + 64 + 24 * epoch.entries.len());
     draft.put_u8(EPOCH);
-    // Where the tables begin: they follow the cells, whose places they name.
+    // Offset of the tables. They follow the cells, because they name the places of the cells.
     let tables_at = draft.len();
     draft.put_u32(0);
     draft.put(&[0; 3]);
@@ -107,7 +107,7 @@ pub(crate) fn encode_epoch(
         draft.put_u32(entry.at);
         draft.put_u32(entry.len);
     }
-    // Left out where there are none: programs that know of no notes read such an epoch.
+    // Omitted if empty, so that programs that know no notes can read the epoch.
     if !epoch.notes.is_empty() {
         put_notes(&mut draft, &epoch.notes);
     }
@@ -117,7 +117,7 @@ pub(crate) fn encode_epoch(
     (bytes, stamp, epoch)
 }
 
-/// Where a slot's cells end: after the envelope and 8 bytes they follow one another up to here.
+/// Offset of a slot's first cell: after the envelope and 8 bytes. The cells extend to the tables.
 pub(crate) const CELLS_AT: usize = super::ENVELOPE + 8;
 
 pub(crate) fn decode_slot(
@@ -216,7 +216,7 @@ fn read_notes(reader: &mut Reader<'_>) -> Result<Vec<Bytes>, Bad> {
     Ok(notes)
 }
 
-/// The contents of a checkpoint's cell with notes.
+/// The contents of a checkpoint's notes cell.
 pub(crate) fn encode_notes<'a>(
     notes: impl IntoIterator<Item = &'a Bytes, IntoIter: ExactSizeIterator>,
 ) -> Vec<u8> {

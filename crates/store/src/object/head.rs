@@ -1,24 +1,25 @@
-//! `head`: who writes, and where the history is.
+//! `head`: the present writer, and the places of the history.
 
 use super::reader::{Reader, put_reference};
 use super::{Bad, Coding, Draft, HEAD_MAX, open};
 use crate::protocol::{Base, Claim, Head, Nonce, ObjectName, Slot, Span, Term, Version};
 use bytes::Bytes;
 
-/// The last slot of a term that is open.
+/// Encodes the missing last slot of an open term.
 const OPEN: u64 = u64::MAX;
 /// Bytes of the owner's name, at most.
 const OWNER_MAX: usize = 512;
 
-/// `head` with what the protocol does not look at.
+/// `head` with the fields that the protocol does not use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeadObject {
     pub(crate) head: Head,
     /// The machine and the process that claimed the volume last, for messages and for a restart on the same machine.
     pub(crate) owner: String,
-    /// Blocks of the disk since it has grown; 0 while it has those that `volume` says. Never less than before.
+    /// Blocks of the disk after it has grown; 0 while the number in `volume` holds. It never shrinks.
     pub(crate) blocks: u64,
-    /// How long the open term's writer may answer clients after a proof of its ownership, in milliseconds; 0: it answers none.
+    /// Lease of the open term's writer in milliseconds: the time after a proof of ownership in which it may answer clients. 0:
+    /// none.
     pub(crate) lease_ms: u32,
 }
 
@@ -45,7 +46,7 @@ pub(crate) fn encode_head(coding: &Coding, object: &HeadObject) -> Bytes {
         .last()
         .map_or(0, |(at, c)| at + c.len_utf8());
     draft.put_text(&object.owner[..end]);
-    // Each is left out where there is none: an earlier program reads a head without them.
+    // Trailing fields are omitted where they are 0, so that older programs can read the head.
     if object.blocks > 0 || object.lease_ms > 0 {
         draft.put_u64(object.blocks);
     }

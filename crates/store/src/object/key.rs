@@ -1,4 +1,4 @@
-//! `key`: the key of an encrypted volume, wrapped.
+//! `key`: the wrapped key of an encrypted volume.
 
 use super::reader::Reader;
 use super::{Bad, Coding, Draft, KEY_BYTES, open};
@@ -11,12 +11,12 @@ const WRAPPED: usize = KEY_BYTES + 16;
 /// The contents of `key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyObject {
-    /// Random bits that make the wrapping key its own.
+    /// Random salt of the wrapping key.
     pub(crate) salt: [u8; 32],
     pub(crate) wrapped: [u8; WRAPPED],
 }
 
-/// `coding` has no keys: whoever reads the object does not know them yet.
+/// `coding` has no keys: a reader of this object does not know them yet.
 pub(crate) fn encode_key(coding: &Coding, key: &KeyObject) -> Bytes {
     let mut draft = Draft::new(96);
     draft.put(&key.salt);

@@ -1,9 +1,8 @@
-//! The bytes of the objects. `docs/formats.md` has the byte maps.
+//! Encoding of objects. `docs/formats.md` has the byte maps.
 //!
-//! Every object begins with an *envelope* that says which volume and which name it belongs to, how long it is and what it
-//! hashes to. [`open`] checks all of that before anything is used, so an object that was swapped, cut, flipped, or copied
-//! from another volume is found by its envelope. Large objects consist of *cells*, which can be read and checked one by one.
-//! Nothing here does I/O, and no bytes make it panic.
+//! Every object begins with an *envelope*: its volume, its name, its length and its hash. [`open`] checks all of them before
+//! any byte is used, so it detects an object that was swapped, cut, damaged, or copied from another volume. Large objects
+//! consist of *cells*, which can be read and checked one by one. This module does no I/O, and no input makes it panic.
 
 mod cell;
 mod checkpoint;
@@ -59,22 +58,22 @@ impl std::fmt::Display for VolumeId {
 
 /// Bytes of an envelope.
 pub(crate) const ENVELOPE: usize = 128;
-/// The newest version of the format that this program knows. Plain volumes have version 1.
+/// The newest format version that this program knows. Plain volumes have version 1.
 pub const FORMAT_VERSION: u32 = 2;
 /// Bytes of `head`, at most.
 pub(crate) const HEAD_MAX: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"SFSTORE\x01";
-/// Where the hash stands. It covers all before it and all after it.
+/// Offset of the hash. It covers all other bytes of the object.
 const HASH_AT: usize = 96;
 
-/// Why an object is not what its name says.
+/// Reasons why an object is not the one that its name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Bad {
     /// Shorter than an envelope.
     #[error("has {0} bytes, fewer than an envelope: it was cut, or is no object of a volume")]
     Short(usize),
-    /// Not written by this program.
+    /// Its magic number is wrong: this program did not write it.
     #[error("is no object of a volume")]
     Magic,
     /// A newer program made the volume.
@@ -86,32 +85,32 @@ pub enum Bad {
     /// A newer program wrote it.
     #[error("has format version {0}, this program knows {FORMAT_VERSION}: use a newer program")]
     Version(u32),
-    /// Of another volume.
+    /// It belongs to another volume.
     #[error("belongs to the volume {0}: it was copied or swapped")]
     OtherVolume(VolumeId),
-    /// Of another name.
+    /// It was written under another name.
     #[error("was written under another name: it was copied or swapped")]
     OtherName,
     /// Cut or extended.
     #[error("has {has} bytes after its envelope, {says} were written")]
     Length {
-        /// Bytes that are there.
+        /// Present bytes.
         has: u64,
-        /// Bytes that the envelope says.
+        /// Bytes according to the envelope.
         says: u64,
     },
-    /// Shorter than what other objects say of it.
+    /// Shorter than other objects say.
     #[error("has {has} bytes, {needs} are needed: it was cut or written over")]
     Cut {
-        /// Bytes that are there.
+        /// Present bytes.
         has: u64,
-        /// Bytes up to the end of what was wanted.
+        /// Bytes up to the end of the requested range.
         needs: u64,
     },
     /// Its bytes were changed.
     #[error("fails its checksum")]
     Hash,
-    /// The bytes are those that were written, but they make no sense.
+    /// The checksum is right, but the contents make no sense.
     #[error("is malformed: {0}")]
     Content(&'static str),
 }
@@ -130,20 +129,20 @@ pub(crate) fn identity(name: ObjectName) -> (u32, u64, u128) {
     }
 }
 
-/// The name of an object that has cells, by its [`identity`].
+/// The name of an object with cells, from its [`identity`].
 pub(crate) fn name_of(kind: u8, term: u64, number: u128) -> Option<ObjectName> {
     reader::object_name(kind, crate::protocol::Term(term), number).ok()
 }
 
-/// An object that is being made: room for its envelope, then its body.
+/// An object under construction: space for its envelope, then its body.
 pub(crate) struct Draft {
     pub(crate) bytes: BytesMut,
-    /// Of one with cells of a coded volume.
+    /// Encrypts and compresses cells; none without cells, or in a plain volume.
     sealer: Option<coding::Sealer>,
 }
 
 impl Draft {
-    /// One without cells.
+    /// An object without cells.
     pub(crate) fn new(body_bytes: usize) -> Draft {
         let mut bytes = BytesMut::with_capacity(ENVELOPE + body_bytes);
         bytes.resize(ENVELOPE, 0);
@@ -153,7 +152,7 @@ impl Draft {
         }
     }
 
-    /// One with cells.
+    /// An object with cells.
     pub(crate) fn with_cells(coding: &Coding, salt: Salt, body_bytes: usize) -> Draft {
         let sealer = (!coding.is_plain()).then(|| coding.sealer(salt));
         Draft {
@@ -193,7 +192,7 @@ impl Draft {
         self.put(text);
     }
 
-    /// Bytes so far, the envelope included: where the next byte will be.
+    /// Bytes so far, with the envelope: the offset of the next byte.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -229,7 +228,7 @@ fn stamp_of(hash: &[u8; 32]) -> Stamp {
     Stamp(u128::from_le_bytes(first))
 }
 
-/// What an envelope says.
+/// The fields of an envelope.
 struct Envelope {
     volume: VolumeId,
     version: u32,
@@ -238,7 +237,7 @@ struct Envelope {
     body: u64,
 }
 
-/// What an envelope says, before the name and the hash are compared.
+/// Decodes an envelope; checks neither name nor hash.
 fn envelope(bytes: &[u8]) -> Result<Envelope, Bad> {
     if bytes.len() < ENVELOPE {
         return Err(Bad::Short(bytes.len()));
@@ -262,7 +261,7 @@ fn envelope(bytes: &[u8]) -> Result<Envelope, Bad> {
     })
 }
 
-/// Checks an object that was read under a name; its body, and its stamp.
+/// Checks an object that was read under a name. Returns its body and its stamp.
 pub(crate) fn open(
     coding: &Coding,
     name: ObjectName,
@@ -274,7 +273,7 @@ pub(crate) fn open(
         let says = found.body;
         return Err(Bad::Length { has, says });
     }
-    // Of another volume, the key is another one, too.
+    // Another volume has another key, so its hash cannot be checked.
     if coding.keys.is_some() && found.volume != coding.volume {
         return Err(Bad::OtherVolume(found.volume));
     }
@@ -294,7 +293,7 @@ pub(crate) fn open(
     Ok((bytes.slice(ENVELOPE..), stamp_of(&hash)))
 }
 
-/// Which volume the object `volume` is of, and its version. All else is checked by [`open`].
+/// The volume of the object `volume`, and its format version. [`open`] checks everything else.
 fn volume_of(bytes: &[u8]) -> Result<(VolumeId, u32), Bad> {
     envelope(bytes).map(|found| (found.volume, found.version))
 }

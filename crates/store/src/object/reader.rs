@@ -1,11 +1,11 @@
-//! Reading numbers from bytes that may be anything.
+//! A reader of untrusted bytes.
 
 use super::Bad;
 use crate::protocol::{Nonce, ObjectName, Reference, Slot, SlotName, Stamp, Term};
 
 const SHORT: Bad = Bad::Content("it ends too early");
 
-/// Bytes that are read from the front.
+/// The bytes that are not read yet.
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
             .map_err(|_| Bad::Content("a text is not UTF-8"))
     }
 
-    /// A count of things of at least `bytes` each: never more than the rest can hold, so that it can be allocated.
+    /// A count of items of at least `bytes` bytes each. It is never larger than the rest can hold, so it can be allocated.
     pub(super) fn count(&mut self, bytes: usize) -> Result<usize, Bad> {
         let count = self.u32()? as usize;
         if count > self.0.len() / bytes.max(1) {

@@ -6,7 +6,7 @@ use super::{Bad, CellKind, Coding, Draft, ENVELOPE, Salt, VolumeId, open};
 use crate::protocol::{Base, ObjectName, Slot, Stamp};
 use bytes::Bytes;
 
-/// Why a root is kept.
+/// The reason to keep a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PinKind {
     /// A snapshot that a user made.
@@ -15,25 +15,25 @@ pub enum PinKind {
     Clone,
 }
 
-/// A checkpoint that is kept.
+/// A kept checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// Why.
+    /// The reason to keep it.
     pub kind: PinKind,
-    /// Its name: of a snapshot as the user gave it, of a clone its URL.
+    /// Name of the snapshot, or URL of the clone.
     pub name: String,
-    /// When it was made, in seconds since 1970, by the clock of the machine that made it.
+    /// Creation time in seconds since 1970, by the clock of the machine that made it.
     pub made: i64,
     /// The checkpoint.
     pub base: Base,
-    /// Of a clone, its identity; of a snapshot, a random number of its own.
+    /// Identity of the clone; for a snapshot, a random number.
     pub id: VolumeId,
 }
 
-/// All that are kept.
+/// The list of kept checkpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roots {
-    /// In the order in which they were made.
+    /// Pins in the order of their creation.
     pub pins: Vec<Pin>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn decode_roots(
         let kind = match reader.u8()? {
             1 => PinKind::Snapshot,
             2 => PinKind::Clone,
-            _ => return Err(Bad::Content("a root is kept for no known reason")),
+            _ => return Err(Bad::Content("a root has a pin of no known kind")),
         };
         let made = reader.u64()? as i64;
         let base = Base {

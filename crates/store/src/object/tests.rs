@@ -17,7 +17,7 @@ const ROOTS: ObjectName = ObjectName::Roots {
     nonce: Nonce(5),
 };
 
-/// Every way in which objects are written.
+/// All codings of objects.
 fn codings() -> Vec<Coding> {
     let mut codings = Vec::new();
     for (zstd, encrypted, unit_blocks) in [
@@ -171,7 +171,7 @@ fn roots() -> Roots {
     }
 }
 
-/// Says whether bytes decode to what they should.
+/// Whether bytes decode to the expected object.
 type Decode = fn(&Coding, &Bytes) -> Result<bool, Bad>;
 
 /// One object of each kind.
@@ -227,7 +227,7 @@ fn what_is_encoded_decodes_to_itself() {
     }
 }
 
-/// Plain volumes of before open unchanged, and programs of before refuse others by the version.
+/// Old plain volumes open unchanged, and old programs refuse coded volumes by their version.
 #[test]
 fn a_plain_volume_has_the_first_version_and_others_have_the_second() {
     for coding in codings() {
@@ -258,13 +258,13 @@ fn a_plain_volume_has_the_first_version_and_others_have_the_second() {
     assert_eq!(decode_volume(&bytes), Err(Bad::Features(9)));
 }
 
-/// Every bit counts: flip any, and the object is refused. Cut or lengthen it, and it is refused.
+/// An object with a flipped bit, a cut object and a longer object are refused.
 #[test]
 fn a_flipped_bit_and_a_cut_are_found() {
     for coding in codings() {
         for (kind, bytes, decode) in kinds(&coding) {
             for at in 0..bytes.len() {
-                // Of the zeros in the middle of a large cell, a few do.
+                // In the middle of a large cell, a few positions suffice.
                 if at > 400 && at + 400 < bytes.len() && at % 97 != 0 {
                     continue;
                 }
@@ -281,13 +281,13 @@ fn a_flipped_bit_and_a_cut_are_found() {
     }
 }
 
-/// With another key nothing opens but what is read before the key is known.
+/// With another key only the object that is read before the key is known opens.
 #[test]
 fn another_key_opens_nothing() {
     for coding in codings().iter().filter(|coding| coding.keys.is_some()) {
         let other = Coding::new(VOLUME, coding.features, Keys::new([6; KEY_BYTES]));
         for (kind, bytes, decode) in kinds(coding) {
-            // Of these, `key` was written here with a key that no reader of it has.
+            // In this test even `key` was written with a key, which a reader of `key` does not have.
             let found = decode(&other, &bytes);
             assert_eq!(found.is_ok(), kind == "volume", "{kind}");
         }
@@ -332,7 +332,7 @@ fn a_cell_is_known_by_its_place() {
     }
 }
 
-/// Seals the bytes anew: so the decoders themselves are tried, and not the hash alone.
+/// Computes the hash of changed bytes anew, so that the decoders are tested and not the hash check.
 fn resealed(coding: &Coding, name: ObjectName, body: &[u8]) -> Bytes {
     let mut draft = Draft::new(body.len());
     draft.put(body);
@@ -354,7 +354,7 @@ fn decode_all(coding: &Coding, name: ObjectName, bytes: &Bytes) {
 }
 
 proptest! {
-    /// No bytes make a decoder panic, or allocate more than they are.
+    /// No bytes make a decoder panic, or allocate more than their length.
     #[test]
     fn hostile_bytes_give_errors(
         kind in 0_usize..7,
@@ -368,7 +368,7 @@ proptest! {
         let name = names[kind];
         decode_all(coding, name, &Bytes::from(body.clone()));
         decode_all(coding, name, &resealed(coding, name, &body));
-        // The bytes of a real object, changed in a few places and cut.
+        // A real object, cut and changed in a few places.
         let whole = kinds(coding)[kind].1[ENVELOPE..].to_vec();
         let mut changed = whole[..whole.len().min(1 + cut.index(whole.len()))].to_vec();
         for (at, byte) in changes {

@@ -1,16 +1,16 @@
-//! `volume`: what never changes.
+//! `volume`: the immutable properties of a volume.
 
 use super::reader::{Reader, put_reference};
 use super::{Bad, Coding, Compression, Draft, Features, VolumeId, open};
 use crate::protocol::{Base, ObjectName, Slot};
 use bytes::Bytes;
 
-/// The volume that a clone was made of.
+/// The volume from which a clone was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// Where it is.
+    /// Its URL.
     pub url: String,
-    /// Which it is.
+    /// Its identity.
     pub id: VolumeId,
 }
 
@@ -21,13 +21,13 @@ pub struct VolumeObject {
     pub id: VolumeId,
     /// Blocks of the disk.
     pub blocks: u64,
-    /// When it was made, in seconds since 1970, by the clock of the machine that made it.
+    /// Creation time in seconds since 1970, by the clock of the machine that made it.
     pub made: i64,
-    /// Of a clone: the volumes whose objects it reads, the nearest first.
+    /// For a clone: the volumes whose objects it reads, the nearest first.
     pub parents: Vec<Parent>,
-    /// Of a clone: the checkpoint of the nearest parent that it begins with.
+    /// For a clone: its first checkpoint, which belongs to the nearest parent.
     pub base: Option<Base>,
-    /// What a program must know to read it; of a clone, that of its parent.
+    /// Features that a program needs to read the volume. A clone has those of its parent.
     pub features: Features,
 }
 
@@ -35,7 +35,7 @@ const ZSTD: u32 = 1;
 const ENCRYPTED: u32 = 2;
 const FLUSH_CACHE: u32 = 4;
 
-/// How `volume` is written: it is read before the key is known.
+/// The coding of `volume`. It has no key: the object is read before the key is known.
 fn coding_of(id: VolumeId, features: Features) -> Coding {
     Coding::new(id, features, None)
 }
@@ -67,7 +67,7 @@ pub(crate) fn encode_volume(volume: &VolumeObject) -> Bytes {
 
 pub(crate) fn decode_volume(bytes: &Bytes) -> Result<VolumeObject, Bad> {
     let (id, version) = super::volume_of(bytes)?;
-    // Its features are in the body. Of them the version alone matters here.
+    // The features are in the body. To open it, only the version matters.
     let mut features = Features::default();
     features.encrypted = version > features.format_version();
     let (body, _) = open(&coding_of(id, features), ObjectName::Volume, bytes)?;

@@ -1,10 +1,10 @@
-//! When retired objects are deleted.
+//! The collector: it decides when retired objects may be deleted.
 //!
-//! An object is *retired* by the swap that published a checkpoint without it, at a moment when no root named it. New roots
-//! are made from the checkpoint or from other roots, so no later version of `head` names it again. A reader that took `head`
-//! before the swap may still use it; it stops, or reads `head` again, within `keep` of having asked for it
-//! ([`Lease`](super::Lease)). So the object is deleted when the store's clock has gone on by `keep` since it was retired. Only
-//! the store's clock counts, as `Last-Modified` of objects written just now shows it.
+//! A swap that publishes a checkpoint *retires* the objects that neither the checkpoint nor a root names. New roots are made
+//! from the checkpoint or from other roots, so no later version of `head` names a retired object again. A reader of an earlier
+//! `head` may still use it; it stops, or reads `head` again, within `keep` after the start of its request
+//! ([`Lease`](super::Lease)). So the object is deleted when the store's clock has advanced by `keep` since it was retired. Only
+//! the store's clock counts: the `Last-Modified` of objects written just now.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::{Faults, Head, ObjectName, Term};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreTime(pub u64);
 
-/// `Last-Modified` counts whole seconds: two of them may be this much farther apart than their objects.
+/// `Last-Modified` counts whole seconds: the difference of two may be too large by this much.
 const COARSE_MS: u64 = 1000;
 
 /// Objects that are retired and not yet deleted.
@@ -23,12 +23,12 @@ const COARSE_MS: u64 = 1000;
 pub struct Collector {
     keep_ms: u64,
     faults: Faults,
-    /// None: retired before any time that is seen from now on.
+    /// Time of retirement. None: before any time that a later tick shows.
     waiting: BTreeMap<ObjectName, Option<StoreTime>>,
 }
 
 impl Collector {
-    /// A collector that keeps retired objects for at least `keep_ms` of the store's time; with 0, they are due at once.
+    /// A collector that keeps retired objects for at least `keep_ms` of the store's time. With 0, they are due at once.
     #[must_use]
     pub fn new(keep_ms: u64, faults: Faults) -> Collector {
         Collector {
@@ -38,17 +38,17 @@ impl Collector {
         }
     }
 
-    /// These objects were retired: by [`Event::Published`](super::Event::Published), or by a checkpoint's list of what was
-    /// retired and not deleted. The caller never lists a seal: all seals stay for ever.
+    /// Adds retired objects: those of [`Event::Published`](super::Event::Published), or of a checkpoint's list of retired and
+    /// undeleted objects. The caller never lists a seal: all seals stay for ever.
     pub fn retire(&mut self, names: impl IntoIterator<Item = ObjectName>) {
         for name in names {
             self.waiting.entry(name).or_insert(None);
         }
     }
 
-    /// The store's clock shows `now`, by an object that was written after the swap that retired the newest of them, or by the
-    /// head that this swap wrote. Returns
-    /// what may be deleted. The driver calls [`deleted`](Self::deleted) for what is gone.
+    /// The store's clock shows `now`, by an object that was written after the swap that retired the newest object, or by the
+    /// head that this swap wrote. Returns the objects that may be deleted. The driver calls [`deleted`](Self::deleted) after it
+    /// has deleted one.
     pub fn tick(&mut self, now: StoreTime) -> Vec<ObjectName> {
         let keep = match self.keep_ms {
             _ if self.faults.has(Fault::ReaderOutlived) => 0,
@@ -71,15 +71,15 @@ impl Collector {
         self.waiting.remove(&name);
     }
 
-    /// What is retired and not deleted: a checkpoint lists it, so a successor goes on.
+    /// Retired objects that are not deleted. A checkpoint lists them, so that a successor deletes them.
     pub fn waiting(&self) -> impl Iterator<Item = ObjectName> + '_ {
         self.waiting.keys().copied()
     }
 }
 
-/// Below this term all terms are closed: what they left and nothing names is garbage, for a sweep that lists the store.
+/// All terms below this one are closed. Their objects that nothing names are garbage, which a sweep of the store deletes.
 ///
-/// All seals are kept, also those that no scan reads: of two seals in one term, the sweep cannot tell which one a late PUT of
+/// All seals are kept, even those that no scan reads: if a term has two seals, the sweep cannot know which one a late PUT of
 /// the old writer will meet.
 #[must_use]
 pub fn closed_below(head: &Head) -> Term {

@@ -1,18 +1,18 @@
-//! A machine that changes the list of snapshots without owning the volume.
+//! The editor: it changes the list of snapshots without owning the volume.
 //!
-//! It keeps the claim, so it fences nobody. Each attempt puts a list under a new name, then swaps `head` from the version
-//! whose list it changed. When the outcome is open and `head` has moved on, the caller looks whether its change is there.
+//! It keeps the claim, so it fences no writer. Each attempt puts a list under a new name, then swaps `head` from the version
+//! whose list it changed. If the outcome is unknown and `head` has changed, the caller checks whether its change is there.
 
 use super::{Answer, Head, Nonce, ObjectName, Reference, Request, Stamp};
 
-/// What an editor tells its driver.
+/// An instruction of an editor to its driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Edit {
-    /// Send this.
+    /// Send this request.
     Send(Request),
     /// The current head. Load its roots; if the change is not in them, call [`Editor::write`].
     Read(Head),
-    /// The change is in this version of `head`.
+    /// The change took effect; this version of `head` has it.
     Done(Head),
     /// The list's name is taken: the nonce was used before.
     Doubled(ObjectName),
@@ -23,17 +23,17 @@ pub enum Edit {
 /// One change of the list of snapshots and pins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Editor {
-    wish: Option<(Head, Head)>,
+    pending: Option<(Head, Head)>,
 }
 
 impl Editor {
     /// An editor and its first request.
     #[must_use]
     pub fn new() -> (Editor, Request) {
-        (Editor { wish: None }, Request::ReadHead)
+        (Editor { pending: None }, Request::ReadHead)
     }
 
-    /// Puts a list with the contents `stamp` and makes `head` name it, if it still is `from`. The nonce is new for each call.
+    /// Puts a list with the contents `stamp`, and makes `head` name it if `head` still is `from`. Each call needs a new nonce.
     pub fn write(&mut self, from: Head, stamp: Stamp, nonce: Nonce) -> Request {
         let name = ObjectName::Roots {
             term: from.claim.term,
@@ -41,7 +41,7 @@ impl Editor {
         };
         let mut to = from.successor(nonce);
         to.roots = Some(Reference { name, stamp });
-        self.wish = Some((from, to));
+        self.pending = Some((from, to));
         Request::PutObject { name, stamp }
     }
 
@@ -53,22 +53,24 @@ impl Editor {
                 to: to.clone(),
             })
         };
-        match (request, answer, &self.wish) {
+        match (request, answer, &self.pending) {
             (Request::ReadHead, Answer::Head(now), Some((_, to))) if now.version == to.version => {
                 Edit::Done(now)
             }
-            (Request::ReadHead, Answer::Head(now), Some(wish)) if now.version == wish.0.version => {
-                swap(wish)
+            (Request::ReadHead, Answer::Head(now), Some(pending))
+                if now.version == pending.0.version =>
+            {
+                swap(pending)
             }
             (Request::ReadHead, Answer::Head(now), _) => {
-                self.wish = None;
+                self.pending = None;
                 Edit::Read(now)
             }
-            (Request::PutObject { .. }, Answer::Done, Some(wish)) => swap(wish),
+            (Request::PutObject { .. }, Answer::Done, Some(pending)) => swap(pending),
             (Request::PutObject { name, .. }, _, Some(_)) => Edit::Send(Request::ReadObject(*name)),
-            (Request::ReadObject(name), Answer::Object(seen), Some(wish)) => {
-                match (seen, wish.1.roots) {
-                    (Some(seen), Some(roots)) if seen == roots.stamp => swap(wish),
+            (Request::ReadObject(name), Answer::Object(seen), Some(pending)) => {
+                match (seen, pending.1.roots) {
+                    (Some(seen), Some(roots)) if seen == roots.stamp => swap(pending),
                     (None, Some(Reference { stamp, .. })) => {
                         Edit::Send(Request::PutObject { name: *name, stamp })
                     }

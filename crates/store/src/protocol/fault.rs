@@ -1,4 +1,4 @@
-//! Rules that can be left out on purpose. In a release there are none.
+//! Planted faults: rules that tests leave out. A release has none.
 
 /// A rule that a machine leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,27 +23,27 @@ pub enum Fault {
     SlotDeletedEarly,
     /// A slot is acknowledged before an earlier one is known to be the writer's own.
     AcknowledgedOutOfOrder,
-    /// A slot that was refused is taken for one's own.
+    /// A refused slot is taken for the writer's own.
     ForeignTakenForOwn,
-    /// A slot that was refused is taken for another's, though the writer's own earlier attempt is there.
+    /// A refused slot is taken for another writer's, although the writer's own earlier attempt is there.
     OwnTakenForForeign,
     /// Objects are deleted when the swap that retires them is sent.
     DeletedBeforeSwap,
     /// A slot is sent before the data that it names has landed.
     DataNamedEarly,
-    /// A checkpoint that retires objects is merged with a snapshot made meanwhile, without looking at it.
+    /// A checkpoint that retires objects is merged with a snapshot made meanwhile, without checking its pins.
     SnapshotNotPinned,
-    /// A cache's tail is sent after somebody else's term.
+    /// A cache's tail is sent after another machine's term.
     TailUnderNewTerm,
     /// A lease counts from the answer instead of the request.
     LeaseFromAnswer,
     /// A retired object is deleted while a reader may still use it.
     ReaderOutlived,
-    /// The store's clock, which counts seconds, is taken for exact.
+    /// The store's clock, which counts whole seconds, is taken for exact.
     CoarseClockTrusted,
     /// A claim is recognised by its term alone.
     NonceRepeated,
-    /// The end of the log is taken from a list, which may be old.
+    /// The end of the log is taken from a listing, which may be stale.
     StaleListBelieved,
     /// A checkpoint is published before its root has landed.
     RootNamedEarly,

@@ -1,18 +1,18 @@
-//! Leases: how long a reader may use a head, and how long a writer may serve reads.
+//! Leases: the time in which a reader may use a head, or a writer may serve reads.
 //!
 //! Both count from the *start* of the request that renewed them, on a clock that runs on while the machine sleeps. A reader
-//! that asked for `head` at *t* uses what it names until *t* + duration. What it names was not retired when the store
-//! answered, which is later than *t*, so it is not deleted before *t* + `keep`. A writer whose slot PUT was *acknowledged* had
-//! no seal before it when the PUT took effect, later than its start; a successor waits for the duration after the seal.
+//! that asked for `head` at *t* uses the objects of that head until *t* + duration. They were not retired when the store
+//! answered, which is later than *t*, so they are not deleted before *t* + `keep`. When an *acknowledged* slot PUT took effect,
+//! which is later than its start, no seal was before it; a successor waits for the duration after its seal.
 
 use super::Faults;
 use super::fault::Fault;
 
-/// A local clock in milliseconds, as `CLOCK_BOOTTIME` shows it.
+/// Local time in milliseconds, by `CLOCK_BOOTTIME`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalTime(pub u64);
 
-/// A right that ends by itself.
+/// A right that ends by itself unless it is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     duration_ms: u64,
@@ -32,7 +32,7 @@ impl Lease {
     }
 
     /// A request that was sent at `sent` and answered at `answered` proved the right. If it was sent more than once, `sent` is
-    /// the time of the first attempt: that one may be what took effect.
+    /// the time of the first attempt, because that one may have taken effect.
     pub fn renewed(&mut self, sent: LocalTime, answered: LocalTime) {
         let from = if self.faults.has(Fault::LeaseFromAnswer) {
             answered
@@ -44,7 +44,7 @@ impl Lease {
             .max(LocalTime(from.0.saturating_add(self.duration_ms)));
     }
 
-    /// When the right ends.
+    /// The end of the right.
     #[must_use]
     pub fn until(&self) -> LocalTime {
         self.until

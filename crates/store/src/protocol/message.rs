@@ -1,43 +1,43 @@
-//! What the machines ask of the store, and what it may answer.
+//! Requests of the machines to the store, and its answers.
 
 use super::{Head, Nonce, ObjectName, SlotName, Stamp, Version};
 
-/// One request to the store. Its outcome comes back by [`Answer`], exactly once.
+/// One request to the store. Exactly one [`Answer`] reports its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Request {
     /// Read `head`: answered by [`Answer::Head`].
     ReadHead,
-    /// Overwrite `head` if it still is version `from`: by `If-Match`, with the ETag under which this version was seen.
+    /// Overwrite `head` if it still is version `from`: `If-Match` with the ETag of this version.
     SwapHead {
         /// The version to replace.
         from: Version,
-        /// What to write.
+        /// The new head.
         to: Head,
     },
-    /// Overwrite `head` whatever it is. Only a planted fault asks for it.
+    /// Overwrite `head` without a condition. Only a planted fault sends this.
     #[cfg(feature = "faults")]
     WriteHead(Head),
     /// Read a slot: answered by [`Answer::Slot`].
     ReadSlot(SlotName),
     /// Create a slot object: `If-None-Match: *`.
     PutSlot {
-        /// Where.
+        /// Name of the slot.
         at: SlotName,
-        /// What.
+        /// Contents of the slot.
         body: Body,
     },
-    /// Create an object of this writer's own name: `If-None-Match: *`.
+    /// Create an object under a name of this writer: `If-None-Match: *`.
     PutObject {
-        /// Its name.
+        /// Name of the object.
         name: ObjectName,
-        /// Its contents.
+        /// Stamp of its contents.
         stamp: Stamp,
     },
-    /// Read which contents an object has: answered by [`Answer::Object`].
+    /// Read the stamp of an object: answered by [`Answer::Object`].
     ReadObject(ObjectName),
 }
 
-/// What a slot object holds.
+/// The contents of a slot object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Body {
     /// An epoch with these contents.
@@ -46,7 +46,7 @@ pub enum Body {
     Seal(Nonce),
 }
 
-/// What a read of a slot found.
+/// The result of reading a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SlotSeen {
     /// No such object.
@@ -60,17 +60,17 @@ pub enum SlotSeen {
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
-    /// The PUT took effect, and the store says so.
+    /// The store confirms that the PUT took effect.
     Done,
     /// The store says that the condition does not hold: 412, 409, *already exists*. An earlier attempt of the same request
-    /// may have caused that, so the object must be read before anything is concluded.
+    /// may be the cause, so the machine must read the object before it concludes anything.
     Refused,
-    /// Nobody knows: timed out, cut, 5xx. It may have taken effect, or may still.
+    /// The outcome is unknown: timeout, broken connection, 5xx. The request may have taken effect, or may do so later.
     Unknown,
     /// `head`, decoded and checked.
     Head(Head),
-    /// What a slot holds.
+    /// The contents of a slot.
     Slot(SlotSeen),
-    /// The contents of an object; none if it is absent.
+    /// The stamp of an object; none if it is absent.
     Object(Option<Stamp>),
 }

@@ -1,8 +1,8 @@
 //! The fencing protocol as a state machine: no I/O, no clock, no randomness.
 //!
-//! A driver sends the [`Request`]s that a machine returns and reports exactly one [`Answer`] to each. A request whose answer
-//! does not come in time is answered [`Answer::Unknown`]; a later answer to it is dropped. The same machines run under the
-//! exploration, the simulator and the network.
+//! A driver sends the [`Request`]s that a machine returns and reports exactly one [`Answer`] to each. If an answer does not
+//! come in time, the driver reports [`Answer::Unknown`] and drops a later answer. The same machines run in the exploration, in
+//! the simulator and on the network.
 //!
 //! Order of a take-over ([`Writer`]):
 //! 1. *Claim*: swap `head` to a new term. From now on no swap of the old writer succeeds, so no slot above the published
@@ -11,7 +11,8 @@
 //!    first, it counts and the scan goes on.
 //! 3. *Open*: swap `head`: the old term ends before the seal, the new term begins there, under names of its own.
 //!
-//! A writer acknowledges slot *n* when all slots of its term up to *n* hold what it put there. A seal is never deleted. So a late, repeated or resumed PUT meets the seal, or lies above it, where nobody reads.
+//! A writer acknowledges slot *n* when all slots of its term up to *n* hold its own epochs. A seal is never deleted. So a late,
+//! repeated or resumed PUT meets the seal, or lies above it, where no machine reads.
 //!
 //! Each rule has a planted fault (`Fault`, feature `faults`), which the exploration finds.
 

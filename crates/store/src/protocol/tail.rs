@@ -1,12 +1,12 @@
-//! Whether the epochs that only a cache device has may still be sent.
+//! The decision whether epochs that only a cache device has may still be sent.
 //!
-//! They continue the history of their own term. If another term was opened in between, its writer's clients saw a volume
-//! without them, and mixing the two would make a history that nobody had.
+//! They continue the history of their own term. If another term was opened since, its clients saw a volume without these
+//! epochs; mixing the two would make a history that no client ever saw.
 
 use super::fault::Fault;
 use super::{Faults, Slot, Term};
 
-/// The epochs of a cache device that no store acknowledged.
+/// The epochs of a cache device that the store did not acknowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tail {
     /// The term in which they were made.
@@ -17,19 +17,19 @@ pub struct Tail {
     pub last: Slot,
 }
 
-/// What is to be done with a [`Tail`].
+/// The decision on a [`Tail`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TailVerdict {
-    /// All of it is in the history.
+    /// The history has all of it.
     Whole,
     /// The epochs from this one on continue the history: append them, in order.
     Resend(Slot),
-    /// Another term came between, or epochs before it are missing: they go into a clone, nothing is mixed.
+    /// Another term was opened since, or epochs before it are missing: salvage them into a clone, and mix nothing.
     Salvage,
 }
 
 impl Tail {
-    /// Decides, after [`Event::Sealed`](super::Event::Sealed) said that term `previous` ends before slot `first`.
+    /// Decides after [`Event::Sealed`](super::Event::Sealed): term `previous` ends before slot `first`.
     #[must_use]
     pub fn verdict(&self, previous: Term, first: Slot, faults: Faults) -> TailVerdict {
         if previous != self.term && !faults.has(Fault::TailUnderNewTerm) {

@@ -1,12 +1,12 @@
-//! Terms, slots, names and the contents of `head`, as the protocol sees them.
+//! Types of the protocol: terms, slots, names and the contents of `head`.
 
 use std::{fmt, str::FromStr};
 
-/// The number of one ownership of the volume. Each claim of `head` takes the next one; none is used twice.
+/// A fencing token: the number of one ownership of the volume. Each claim of `head` takes the next number; none is used twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 
-/// The place of an epoch in the volume's history. Slots count on over the terms; the first is 1.
+/// The position of an epoch in the volume's history. Numbers continue across terms; the first is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u64);
 
@@ -17,18 +17,18 @@ impl Slot {
         Slot(self.0.saturating_add(1))
     }
 
-    /// The slot before this one; before the first is 0, which no epoch has.
+    /// The slot before this one. The one before the first is 0, which no epoch has.
     #[must_use]
     pub fn before(self) -> Slot {
         Slot(self.0.saturating_sub(1))
     }
 }
 
-/// A random number that its machine drew when it started: of 128 bits, from the system.
+/// A random number of 128 bits, which a machine draws from the system when it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce(pub u128);
 
-/// What tells an object's contents from all others: the first 16 bytes of its hash.
+/// Identifies the contents of an object: the first 16 bytes of its hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(pub u128);
 
@@ -41,12 +41,12 @@ pub struct SlotName {
     pub slot: Slot,
 }
 
-/// The name of an object below the volume's prefix. No name but `head` and `key` is ever written twice.
+/// The name of an object below the volume's prefix. Only `head` and `key` are ever written twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectName {
-    /// `volume`: what never changes.
+    /// `volume`: the immutable properties.
     Volume,
-    /// `head`: who writes, and where the history is.
+    /// `head`: the present writer, and the places of the history.
     Head,
     /// `log/TERM/SLOT`: an epoch or a seal.
     Log(SlotName),
@@ -64,17 +64,17 @@ pub enum ObjectName {
         /// A number that the term uses once.
         number: u64,
     },
-    /// `roots/TERM-NONCE`: snapshots and pins. Others than the writer put them, hence the nonce.
+    /// `roots/TERM-NONCE`: snapshots and pins. Machines other than the writer put them, hence the nonce.
     Roots {
-        /// The highest term when it was made.
+        /// The highest claimed term when it was made.
         term: Term,
-        /// The nonce of the machine that made it, each machine makes one for each nonce.
+        /// The nonce of the machine that made it. A machine makes one list for each nonce.
         nonce: Nonce,
     },
     /// `reader/ID`: a reader's lease.
     Reader(Nonce),
-    /// `key`: of an encrypted volume, its key, wrapped. Written over when the key file is changed; the protocol has no part
-    /// in that.
+    /// `key`: the wrapped key of an encrypted volume. It is overwritten when the key file changes; the protocol does not use
+    /// it.
     Key,
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// A name that no object of a volume has.
+/// A text that is not the name of a volume's object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no name of a volume's object")]
 pub struct ParseName(String);
@@ -159,25 +159,25 @@ fn parse(text: &str) -> Option<ObjectName> {
 /// An object and its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
-    /// Its name.
+    /// Name of the object.
     pub name: ObjectName,
-    /// What it must contain.
+    /// Stamp that its contents must have.
     pub stamp: Stamp,
 }
 
-/// One version of `head`. It is part of the contents, so no version has the bytes, hence the ETag, of another.
+/// One version of `head`. It is part of the contents, so no two versions have the same bytes or the same ETag.
 ///
-/// A machine never gives two contents the same version: it resends a swap unchanged until it knows its outcome, and a
-/// version that another machine wrote has a higher counter than the one that the swap started from.
+/// A machine never gives two contents the same version: it resends a swap unchanged until it knows the outcome, and a
+/// version that another machine wrote has a higher counter than the version that the swap replaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Versions before this one.
+    /// Number of versions before this one.
     pub counter: u64,
     /// The nonce of the machine that wrote it.
     pub nonce: Nonce,
 }
 
-/// Who claimed the volume last.
+/// The last claim of the volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Claim {
     /// The highest term that was ever claimed.
@@ -189,7 +189,7 @@ pub struct Claim {
 /// The published checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Base {
-    /// The last slot whose contents it has.
+    /// The last slot in the checkpoint.
     pub through: Slot,
     /// Its root; none before the first checkpoint.
     pub root: Option<Reference>,
@@ -202,29 +202,29 @@ pub struct Span {
     pub term: Term,
     /// Its first slot after the checkpoint.
     pub first: Slot,
-    /// Its last slot; none while the term is open, which the last span alone is.
+    /// Its last slot; none while the term is open. Only the last span is open.
     pub last: Option<Slot>,
 }
 
 /// The contents of `head`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Head {
-    /// Which version this is.
+    /// The version of this head.
     pub version: Version,
-    /// Who claimed the volume last.
+    /// The last claim of the volume.
     pub claim: Claim,
     /// The published checkpoint.
     pub base: Base,
     /// The terms with slots after the checkpoint, oldest first. The last is open.
     pub spans: Vec<Span>,
-    /// The list of snapshots and pins; none if there never was one.
+    /// The list of snapshots and pins; none before the first one.
     pub roots: Option<Reference>,
-    /// The open term's writer has written its last slot and serves nobody: a successor need not wait for its lease.
+    /// The open term's writer has written its last slot and serves no client: a successor need not wait for its lease.
     pub released: bool,
 }
 
 impl Head {
-    /// The head of a new volume. Term 1 is open and belongs to nobody.
+    /// The head of a new volume. Term 1 is open and has no writer.
     #[must_use]
     pub fn new(nonce: Nonce) -> Head {
         let term = Term(1);
@@ -242,17 +242,17 @@ impl Head {
         }
     }
 
-    /// The term whose slots are being written, if the head is well formed.
+    /// The open term, if the head is well formed.
     #[must_use]
     pub fn open_term(&self) -> Option<Term> {
         self.spans.last().map(|span| span.term)
     }
 
-    /// Says whether the spans are in order, without gap, begin after the checkpoint, and the last alone is open.
+    /// Checks that the spans are in order and without gap, begin after the checkpoint, and that only the last one is open.
     ///
     /// # Errors
     ///
-    /// With what is wrong. A decoder refuses such a head.
+    /// The violated rule. A decoder refuses such a head.
     pub fn check(&self) -> Result<(), &'static str> {
         let mut at = self.base.through.next();
         let mut term = Term(0);

@@ -1,10 +1,10 @@
 //! The writer: claim, seal, open; then slots, objects and checkpoints.
 //!
 //! Invariants:
-//! * A swap is sent again unchanged until its outcome is known. It is known when `head` was read: it holds the change, or it
-//!   is still the version that the swap replaces (then the swap is sent again), or another version, whose ETag no longer
-//!   matches (then the swap can never take effect, and a new one is made from what was read).
-//! * Only a higher claim fences. Whoever else changes `head` keeps the claim, and the writer merges.
+//! * A swap is sent again unchanged until its outcome is known. A read of `head` shows the outcome: `head` holds the change; or
+//!   it is still the version that the swap replaces (then the swap is sent again); or it is another version, whose ETag does
+//!   not match (then the swap can never take effect, and a new one is made from the head that was read).
+//! * Only a higher claim fences. Machines that change `head` for another reason keep the claim, and the writer merges.
 //! * [`Stop`] is sticky: after it nothing is acknowledged and nothing is sent.
 
 mod log;
@@ -19,14 +19,14 @@ pub use log::Kind;
 use log::Log;
 use open::Scan;
 
-/// What a look at `head` proves to the writer of a term.
+/// What a read of `head` proves to the writer of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Proof {
-    /// When the request took effect, nobody had claimed a later term.
+    /// When the request took effect, no later term was claimed.
     Own,
-    /// Somebody has: hand the head to the machine.
+    /// A later term is claimed: hand the head to the machine.
     Fenced,
-    /// Nothing.
+    /// The head proves nothing.
     None,
 }
 
@@ -35,11 +35,11 @@ pub enum Proof {
 pub struct Settings {
     /// Slots in flight: sent or waiting for their data, and not acknowledged. At least 1.
     pub window: u64,
-    /// Slots that recovery reads at a time. At least 1.
+    /// Slots that recovery reads ahead. At least 1.
     pub scan_ahead: u64,
-    /// Terms with slots after the checkpoint that `head` may list. With more, a checkpoint comes before the next slot.
+    /// Most terms with slots after the checkpoint in `head`. With more, a checkpoint must come before the next slot.
     pub spans_max: usize,
-    /// Rules that are left out on purpose.
+    /// Planted faults.
     pub faults: Faults,
 }
 
@@ -54,20 +54,20 @@ impl Default for Settings {
     }
 }
 
-/// Why a writer stopped, for good.
+/// The reason why a writer stopped for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Stop {
     /// A higher term was claimed.
     #[error("the volume was taken over (term {})", .0.term.0)]
     Claimed(Claim),
-    /// A slot of this writer's term holds a successor's seal, or what this writer did not put there.
+    /// A slot of this writer's term holds a successor's seal, or another epoch than this writer's.
     #[error("the volume was taken over: {} is not this writer's", ObjectName::Log(*.0))]
     Foreign(SlotName),
-    /// An object of this writer's own name has other contents, or its term is open before it opened it: two machines run as
-    /// one, as copies of a virtual machine do.
+    /// An object under a name of this writer has other contents, or the term was opened by another machine: two machines share
+    /// one identity, as copies of a virtual machine do.
     #[error("{0} was written by another machine under this writer's name")]
     Doubled(ObjectName),
-    /// A slot that `head` names is absent, or a seal stands where an epoch was: the store lost it, or somebody deleted it.
+    /// A slot that `head` names is absent, or holds a seal instead of an epoch: the store lost it, or somebody deleted it.
     #[error("{} is missing, though the history needs it", ObjectName::Log(*.0))]
     Missing(SlotName),
     /// A slot fails its checks.
@@ -76,33 +76,33 @@ pub enum Stop {
     /// The store shows an older `head` than before, or another one of the same version.
     #[error("the store shows another head than before: version {shown} after {seen}")]
     WentBack {
-        /// The counter that was seen.
+        /// The newest counter seen.
         seen: u64,
-        /// The counter that is shown now.
+        /// The counter shown now.
         shown: u64,
     },
 }
 
-/// What a writer tells its driver.
+/// An event that a writer reports to its driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// The claim is in `head`, which is given. The driver loads the checkpoint.
+    /// The claim is in this head. The driver loads the checkpoint.
     Claimed(Head),
-    /// Recovery found the next epoch of the history. Each comes once, in order.
+    /// Recovery found the next epoch of the history. Each epoch is reported once, in order.
     Found {
         /// Its slot.
         at: SlotName,
         /// Its contents.
         stamp: Stamp,
     },
-    /// The old term is sealed. When the driver has replayed what was found, and waited for the old term's lease unless
-    /// `released`, it calls [`Writer::open`].
+    /// The old term is sealed. The driver replays the epochs found, waits for the old term's lease unless `released`, then
+    /// calls [`Writer::open`].
     Sealed {
         /// The term that ended.
         previous: Term,
         /// The slot of its seal, and the first slot of this writer's term.
         first: Slot,
-        /// The old writer said that it serves nobody.
+        /// The old writer said that it serves no client.
         released: bool,
     },
     /// This writer's term is open.
@@ -114,18 +114,18 @@ pub enum Event {
     },
     /// An object of [`Writer::put`] is in the store.
     Landed(ObjectName),
-    /// A slot is durable: it and all before it are in every later opening.
+    /// A slot is durable: every later opening has it and all slots before it.
     Acknowledged(Slot),
-    /// A checkpoint is published. The objects that it retires may be given to the collector.
+    /// A checkpoint is published. The driver may give the retired objects to the collector.
     Published(Vec<ObjectName>),
-    /// Another machine changed the snapshots while a checkpoint was being published. The checkpoint is not published; look at
-    /// the new head's roots, decide again what is retired, and publish again.
+    /// Another machine changed the snapshots while a checkpoint was being published. The checkpoint is not published: the
+    /// driver reads the new head's roots, decides again which objects to retire, and publishes again.
     Reconsider(Head),
-    /// The end, sticky.
+    /// The writer stopped. Sticky.
     Stopped(Stop),
 }
 
-/// Why a call was refused; nothing was changed.
+/// The reason why a call was refused. The call changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Full {
     /// The writer does not own the volume: not yet, no longer, or it has released it.
@@ -151,9 +151,9 @@ pub enum Full {
 /// Requests to send and events to handle, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// What to send. They may go at the same time.
+    /// Requests to send. They may run concurrently.
     pub requests: Vec<Request>,
-    /// What happened.
+    /// Events to handle.
     pub events: Vec<Event>,
 }
 
@@ -167,7 +167,7 @@ impl Output {
     }
 }
 
-/// What a swap is for.
+/// The purpose of a swap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Goal {
     Claim,
@@ -189,7 +189,7 @@ struct Swap {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
-    /// `head` is being read, or the claim is on its way.
+    /// `head` is being read, or the claim is in flight.
     Claiming,
     /// The history is being read.
     Scanning(Scan),
@@ -200,7 +200,7 @@ enum Phase {
     Stopped(Stop),
 }
 
-/// One ownership of the volume, from its claim to its end. A machine that starts again makes a new one with a new nonce.
+/// One ownership of the volume, from its claim to its end. A restarted machine makes a new writer with a new nonce.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Writer {
     settings: Settings,
@@ -212,7 +212,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer that is about to claim the volume, with a nonce that was never used, and its first request.
+    /// A new writer, and its first request. The nonce must never have been used.
     #[must_use]
     pub fn new(settings: Settings, nonce: Nonce) -> (Writer, Output) {
         let claim = Claim {
@@ -243,7 +243,7 @@ impl Writer {
         self.head.as_ref()
     }
 
-    /// Why the writer stopped, if it has.
+    /// The reason why the writer stopped, if it has.
     #[must_use]
     pub fn stopped(&self) -> Option<Stop> {
         match self.phase {
@@ -252,8 +252,8 @@ impl Writer {
         }
     }
 
-    /// What a head proves that was read beside the machine's own requests, while others of them were on their way: such a read
-    /// may show a version that a swap has replaced since, so it is no answer to the machine unless it fences.
+    /// What a head proves that the driver read on its own, concurrently with the machine's requests. Such a read may show a
+    /// version that a swap has replaced since, so it is passed to the machine only if it fences.
     #[must_use]
     pub fn proof(&self, seen: &Head) -> Proof {
         let open = matches!(self.phase, Phase::Open(_));
@@ -299,7 +299,7 @@ impl Writer {
             (Request::ReadObject(name), Answer::Object(seen)) => {
                 self.read_object(*name, seen, &mut out);
             }
-            // A read without an answer is sent again; reads change nothing.
+            // A read without an answer is sent again: reads have no effect.
             (Request::ReadHead | Request::ReadSlot(_) | Request::ReadObject(_), _) => {
                 out.send(request.clone());
             }
@@ -321,13 +321,13 @@ impl Writer {
         match &self.phase {
             Phase::Scanning(_) => self.scanned(at.slot, seen, out),
             Phase::Open(_) => self.read_own_slot(at, seen, out),
-            // Read ahead of the seal: garbage.
+            // A slot that was read ahead, after the seal: garbage.
             _ => {}
         }
     }
 
-    /// `head` was read: at the start, after a swap whose outcome is open, because a slot is missing, or because the driver
-    /// asked whether the volume is still this writer's.
+    /// `head` was read: at the start, after a swap with an unknown outcome, because a slot is missing, or because the driver
+    /// checked the ownership.
     fn read_head(&mut self, now: Head, out: &mut Output) {
         let known = self.head.as_ref().map(|head| head.version);
         let seen = known.map_or(0, |version| version.counter);
@@ -386,7 +386,7 @@ impl Writer {
         }
     }
 
-    /// `head` was read while no swap is under way.
+    /// `head` was read while no swap is in flight.
     fn look_at_head(&mut self, now: Head, out: &mut Output) {
         if self.phase == Phase::Claiming {
             return self.make_claim(now, out);
@@ -394,7 +394,7 @@ impl Writer {
         if now.claim != self.claim {
             return self.stop(Stop::Claimed(now.claim), out);
         }
-        // A slot that the history needs is gone, and no successor has collected it: the store lost it.
+        // A slot of the history is gone, and no successor has collected it: the store lost it.
         if let (Phase::Scanning(scan), Some(head)) = (&self.phase, &self.head)
             && let Some(missing) = scan.missing().and_then(|slot| head.slot_name(slot))
         {
@@ -415,7 +415,7 @@ impl Writer {
     fn reached(&mut self, swap: Swap, now: Head, out: &mut Output) {
         self.head = Some(now.clone());
         match swap.goal {
-            // Only a machine with the same nonce can have opened the term that was claimed just now.
+            // Only a machine with the same nonce can have opened a term that was claimed just now.
             Goal::Claim if now.open_term() == Some(self.claim.term) => {
                 self.stop(Stop::Doubled(ObjectName::Head), out);
             }
@@ -434,7 +434,7 @@ impl Writer {
         }
     }
 
-    /// Makes the version after the newest known head that serves the goal, and sends the swap.
+    /// Makes the next version of the newest known head for this goal, and sends the swap.
     fn send_swap(&mut self, goal: Goal, out: &mut Output) {
         let Some(head) = &self.head else { return };
         let mut to = head.successor(self.claim.nonce);
@@ -447,7 +447,7 @@ impl Writer {
                     .spans
                     .pop_if(|old| old.first >= *first || old.last.is_none())
                 {
-                    // The old term ends before its seal; without a slot after the checkpoint it is forgotten.
+                    // The old term ends before its seal. Without a slot after the checkpoint, it is left out.
                     if old.first < *first {
                         to.spans.push(super::Span {
                             last: Some(first.before()),
@@ -484,15 +484,15 @@ impl Writer {
         self.swap = Some(Swap { to, goal });
     }
 
-    /// Publishes a checkpoint by swap of `head`: its contents are all slots up to `base.through`, its root has landed.
+    /// Publishes a checkpoint by a swap of `head`. It contains all slots up to `base.through`, and its root has landed.
     ///
-    /// `retires` are the objects that neither this checkpoint nor any root in the newest known [`head`](Self::head) names. They
-    /// are handed back with [`Event::Published`], and may be deleted from then on. `release` says that this writer writes no
-    /// more and serves nobody.
+    /// `retires` are the objects that neither this checkpoint nor any root in the newest known [`head`](Self::head) names.
+    /// [`Event::Published`] returns them, and they may be deleted from then on. `release`: this writer writes no more and
+    /// serves no client.
     ///
     /// # Errors
     ///
-    /// If the term is not open, another checkpoint is on its way, or this one is out of range.
+    /// The term is not open, another checkpoint is being published, or this one is out of range.
     pub fn publish(
         &mut self,
         base: Base,
@@ -505,14 +505,14 @@ impl Writer {
         if self.swap.is_some() || (release && log.busy()) {
             return Err(Full::Busy);
         }
-        // A successor may already rely on it.
+        // A successor may already rely on the release.
         if head.released {
             return Err(Full::NotOpen);
         }
         if base.through > log.acknowledged() || base.through < head.base.through {
             return Err(Full::Range);
         }
-        // What is retired needs a new root: with the old one, the outcome of the swap could not be told from its absence.
+        // Retiring needs a new root: with the old one, a read of `head` could not show whether the swap took effect.
         if base.root == head.base.root && !(release && base == head.base && retires.is_empty()) {
             return Err(Full::Root);
         }
@@ -539,8 +539,8 @@ impl Writer {
         Ok(out)
     }
 
-    /// The slots that a checkpoint through `through` makes superfluous, unless a root names them. A term's seal lies after its
-    /// last slot, so it is never among them: seals are never deleted.
+    /// The slots that a checkpoint up to `through` supersedes, unless a root names them. A term's seal lies after its last
+    /// slot, so it is never among them: seals are never deleted.
     #[must_use]
     pub fn superseded(&self, through: Slot) -> Vec<SlotName> {
         let Some(head) = &self.head else {

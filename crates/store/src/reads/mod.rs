@@ -1,19 +1,19 @@
-//! A cache of reads that survives restarts: cells of objects, on a device or a file of this machine.
+//! The read cache: cells of objects, on a device or a file of this machine. It survives restarts.
 //!
-//! A cell is kept as it lies in its object, encrypted if the volume is. Its hash, or its tag, covers the volume, the object's
-//! name, the place and the contents. So what is found here is checked exactly as what the store sends, and a cell that was
-//! damaged, torn or exchanged, or that another volume put here, is read from the store instead. Nothing is ever invalidated:
-//! objects do not change, and no name is used again. Nothing here is needed: what is lost, or fails, costs a request.
+//! A cell is kept as in its object, encrypted if the volume is. Its hash, or its tag, covers the volume, the object's name, the
+//! place and the contents. So a cached cell is checked exactly like one from the store, and a cell that was damaged, torn or
+//! exchanged, or that belongs to another volume, is read from the store instead. No cell is ever invalidated: objects do not
+//! change, and no name is used again. The cache is never needed: a cell that is lost, or fails its check, costs one request.
 //!
 //! ```text
-//! block 0        header: whose cache it is
+//! block 0        header: volume, identity of the cache, size
 //! block 1 …      segments of 4 MiB: a table of the cells in it, then the cells
 //! ```
 //!
-//! Cells that were fetched gather in memory and are written when they fill a segment, by a thread of its own; when it cannot keep
-//! up, cells are left out. The oldest segment makes room; of its cells, those that were used go round once more. After a restart the
-//! tables are read, and the cells when they are needed. No order of writes matters: a table is checked by its hash, a cell by
-//! its own, and a segment that is overwritten while it is read fails the check.
+//! Fetched cells gather in memory. When they fill a segment, a separate thread writes it; if the thread cannot keep up, cells
+//! are left out. The oldest segment is replaced first; its cells that were used are written once more. After a restart the
+//! tables are read at once, and cells when they are needed. The order of writes does not matter: a table and a cell are each
+//! checked by their own hash, and a segment that is overwritten while it is read fails the check.
 
 mod table;
 
@@ -32,40 +32,40 @@ use table::{Header, TABLE_MOST, decode_table, encode_table, table_bytes};
 /// Blocks of a segment.
 const SEGMENT: u64 = 1024;
 const SEGMENT_BYTES: usize = SEGMENT as usize * BLOCK_SIZE;
-/// The least that a cache has.
+/// Fewest segments of a cache.
 const SEGMENTS_LEAST: u64 = 2;
-/// Segments that wait to be written, at most.
+/// Most segments that wait to be written.
 const WAITING: usize = 2;
-/// Of a segment that makes room, this part of a new one goes round again at most (its reciprocal).
+/// Largest part of a new segment that is filled with used cells of the replaced one (reciprocal).
 const AGAIN_SHARE: usize = 2;
-/// One request to the device reads so much at most.
+/// Most bytes of one read from the device.
 const READ_MOST: usize = 8 << 20;
 
-/// A cell: which volume it is of (0 this one, or a parent), its object, its place there.
+/// Identifies a cell: index of its volume (0 this one, or a parent), its object, its offset there.
 pub(crate) type Key = (u16, ObjectName, u32);
 
 /// A cell, its place in its segment and its length there.
 type Listed = (Key, u32, u32);
 
-/// Where a cell is, in bytes of its segment.
+/// The place of a cell, in bytes of its segment.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// None: it is not written yet.
+    /// None: the cell is not written yet.
     segment: Option<u32>,
     at: u32,
     len: u32,
     used: bool,
 }
 
-/// Cells that are to be one segment.
+/// Cells that gather for one segment.
 #[derive(Clone)]
 struct Gathered {
     /// The cells, without the table.
     bytes: Vec<u8>,
     cells: Vec<Listed>,
-    /// Where the first of them are already: it is written again when there are more.
+    /// The segment that has the first of them already. It is written again with more cells.
     segment: Option<u32>,
-    /// How many of them are there.
+    /// Number of cells in that segment.
     written: usize,
 }
 
@@ -94,7 +94,7 @@ impl Gathered {
 
 struct State {
     index: HashMap<Key, Place>,
-    /// The number of each segment, 0 if it is empty, and its cells.
+    /// Number and cells of each segment. Number 0: empty.
     segments: Vec<(u64, Vec<Key>)>,
     next: u64,
     open: Gathered,
@@ -110,11 +110,11 @@ pub(crate) struct Reads {
     header: Header,
     state: Mutex<State>,
     changed: Condvar,
-    /// The device has failed: nothing is looked for there any more.
+    /// The device has failed and is not read any more.
     failed: AtomicBool,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
-    /// Ends with [`close`](Reads::close).
+    /// The thread that writes segments. [`close`](Reads::close) ends it.
     worker: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -136,12 +136,12 @@ fn first_block(segment: u32) -> BlockNo {
 }
 
 impl Reads {
-    /// Whether a device of so many blocks can have such a cache.
+    /// Whether a device of this size has room for a read cache.
     pub(crate) fn fits(blocks: u64) -> bool {
         blocks > SEGMENTS_LEAST * SEGMENT
     }
 
-    /// Opens the cache on a device, or makes one. `ours`: what is on the device is nobody else's.
+    /// Opens the cache on a device, or makes one. `ours`: the device holds nothing of others.
     pub(crate) fn open(
         device: Arc<dyn BlockDevice>,
         volume: VolumeId,
@@ -157,7 +157,7 @@ impl Reads {
         device.read(BlockNo(0), front.as_bytes_mut())?;
         let found = Header::decode(&front.as_bytes()[..BLOCK_SIZE])?;
         let header = match found {
-            // One of another size is begun anew: nothing in it is needed.
+            // A cache of another size is made anew: nothing in it is needed.
             Some(header) if header.volume == volume && header.blocks == blocks => header,
             Some(header) if header.volume != volume && !ours => {
                 return Err(CacheError::OtherVolume(header.volume));
@@ -165,7 +165,7 @@ impl Reads {
             None if !ours && is_log(front.as_bytes()) => {
                 return Err(CacheError::HasLog);
             }
-            // One whose header is damaged is begun anew.
+            // A cache with a damaged header is made anew.
             None if !ours
                 && !is_reads(front.as_bytes())
                 && front.as_bytes().iter().any(|byte| *byte != 0) =>
@@ -224,12 +224,12 @@ impl Reads {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Whether a cell is here, or will be.
+    /// Whether a cell is in the cache, or will be.
     pub(crate) fn has(&self, key: &Key) -> bool {
         !self.is_failed() && self.lock().index.contains_key(key)
     }
 
-    /// Reads cells, as they were kept; those side by side with one request. Each is to be checked, and forgotten if it fails.
+    /// Reads cells, as they were kept; adjacent cells with one request. The caller checks each, and forgets it if it fails.
     pub(crate) fn get(&self, wanted: &[(Key, u32)]) -> Vec<(Key, Bytes)> {
         let mut found = Vec::new();
         if self.is_failed() {
@@ -291,12 +291,12 @@ impl Reads {
         Some(Bytes::copy_from_slice(bytes))
     }
 
-    /// A cell that was found here fails its check.
+    /// Removes a cell that failed its check.
     pub(crate) fn forget(&self, key: &Key) {
         self.lock().index.remove(key);
     }
 
-    /// Keeps a cell that the store sent, if there is time for it.
+    /// Keeps a cell from the store, unless the writing thread cannot keep up.
     pub(crate) fn put(&self, key: Key, cell: &[u8]) {
         if self.is_failed() || !Gathered::new().has_room(cell.len()) {
             return;
@@ -310,10 +310,10 @@ impl Reads {
         self.changed.notify_all();
     }
 
-    /// Waits until everything that was kept is on the device.
+    /// Waits until all kept cells are on the device.
     pub(crate) fn write_out(&self) {
         let mut state = self.lock();
-        // One after the other: which segment the open one gets is known when it has been written.
+        // One write at a time: the segment of the open cells is known only after a write of them.
         while state.writing && !self.is_failed() {
             let waited = self.changed.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
@@ -344,7 +344,7 @@ impl Reads {
         self.changed.notify_all();
     }
 
-    /// Writes a segment, when there is one. False: the cache is closed.
+    /// Waits for a full segment and writes it. False: the cache is closed.
     fn write_one(&self) -> bool {
         let (gathered, segment, again) = {
             let mut state = self.lock();
@@ -364,7 +364,7 @@ impl Reads {
                 state = waited.unwrap_or_else(PoisonError::into_inner);
             }
         };
-        self.take_along(segment, &again);
+        self.keep_used(segment, &again);
         self.write(segment, gathered);
         let mut state = self.lock();
         state.writing = false;
@@ -373,8 +373,8 @@ impl Reads {
         true
     }
 
-    /// Cells of a segment that makes room go round once more. They are checked when they are read.
-    fn take_along(&self, segment: u32, again: &[Listed]) {
+    /// Keeps used cells of a segment that is replaced. They are checked when they are read.
+    fn keep_used(&self, segment: u32, again: &[Listed]) {
         let mut bytes = 0;
         for (key, at, len) in again {
             bytes += *len as usize;
@@ -414,7 +414,7 @@ impl Reads {
             return;
         }
         let mut state = self.lock();
-        // It may be the open one, which goes on.
+        // These may be the open cells, to which more are added.
         let open = &mut state.open;
         if !open.cells.is_empty() && open.cells.first() == gathered.cells.first() {
             (open.segment, open.written) = (Some(segment), gathered.cells.len());
@@ -434,13 +434,13 @@ impl Reads {
         state.segments[segment as usize].0 = number;
     }
 
-    /// Bytes of cells that are here.
+    /// Bytes of all cells in the cache.
     pub(crate) fn held_bytes(&self) -> u64 {
         let state = self.lock();
         state.index.values().map(|place| u64::from(place.len)).sum()
     }
 
-    /// Writes everything out, and lets go of the device.
+    /// Writes everything out, and releases the device.
     pub(crate) fn close(&self) {
         if let Some(worker) = relock(&self.worker).take() {
             self.write_out();
@@ -455,7 +455,7 @@ impl Reads {
 }
 
 impl State {
-    /// Makes room for a cell among those that gather. False: the device does not keep up.
+    /// Makes room for a cell among the gathered ones. False: the device does not keep up.
     fn make_room(&mut self, len: usize) -> bool {
         if self.open.has_room(len) {
             return true;
@@ -500,8 +500,8 @@ impl State {
     }
 }
 
-/// The newest segment goes on to be filled, if it is not full.
-fn go_on(
+/// Continues to fill the newest segment, if it is not full.
+fn resume_segment(
     device: &dyn BlockDevice,
     segment: u32,
     cells: &[Listed],
@@ -553,7 +553,7 @@ fn read_tables(
     }
     found.sort_unstable_by_key(|(number, ..)| *number);
     if let Some((_, segment, cells)) = found.last() {
-        go_on(device, *segment, cells, &mut state.open)?;
+        resume_segment(device, *segment, cells, &mut state.open)?;
     }
     for (number, segment, cells) in found {
         state.next = state.next.max(number + 1);

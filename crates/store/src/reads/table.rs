@@ -1,4 +1,4 @@
-//! The header of a cache of reads, and the tables of its segments.
+//! The header of a read cache, and the tables of its segments.
 
 use super::Listed;
 use crate::cache_kind::{CacheError, READS_MAGIC, is_reads};
@@ -10,14 +10,14 @@ const VERSION: u64 = 1;
 /// Bytes of a table before its entries: magic, cache, number, count, hash.
 const TABLE_HEADER: usize = 8 + 16 + 8 + 4 + 32;
 const ENTRY: usize = 39;
-/// Bytes of a table, at most.
+/// Most bytes of a table.
 pub(super) const TABLE_MOST: usize = 16 * BLOCK_SIZE;
 
-/// Whose cache it is.
+/// The header of a read cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) volume: VolumeId,
-    /// The cache's own identity: tables of one that was here before are not taken for its own.
+    /// The cache's own identity, so that tables of an earlier cache on the device are not used.
     pub(super) id: VolumeId,
     pub(super) blocks: u64,
 }
@@ -70,7 +70,7 @@ impl Header {
     }
 }
 
-/// Bytes of the table of so many cells.
+/// Bytes of a table with this many cells.
 pub(super) fn table_bytes(cells: usize) -> usize {
     TABLE_HEADER + cells * ENTRY
 }
@@ -104,14 +104,14 @@ pub(super) fn encode_table(id: &VolumeId, number: u64, cells: &[Listed]) -> Vec<
     bytes
 }
 
-/// How many cells a table has, by its first block; none if it is no table of this cache.
+/// The number of cells in a table, by its first block; none if it is not a table of this cache.
 pub(super) fn count(id: &VolumeId, block: &[u8]) -> Option<usize> {
     let begins = block.len() >= TABLE_HEADER && block[..8] == TABLE_MAGIC && block[8..24] == id.0;
     let count = begins.then(|| u32_at(block, 32) as usize)?;
     (count <= (TABLE_MOST - TABLE_HEADER) / ENTRY).then_some(count)
 }
 
-/// The number of a segment and its cells, if the table passes its check.
+/// Decodes the number of a segment and its cells, if the table passes its check.
 pub(super) fn decode_table(id: &VolumeId, bytes: &[u8]) -> Option<(u64, Vec<Listed>)> {
     let cells = count(id, bytes)?;
     let bytes = bytes.get(..table_bytes(cells))?;

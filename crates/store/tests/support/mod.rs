@@ -1,4 +1,4 @@
-//! A store for tests: memory, with clients that die, lose answers and are refused, and a clock that the test moves.
+//! A store in memory for tests, with clients that die, lose answers and get errors, and a clock that the test moves.
 
 #![allow(dead_code, clippy::panic, reason = "each test uses its part")]
 
@@ -16,28 +16,28 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use steadfast_store::{Access, Found, KeyFile, Location, OpenError, OpenOptions};
 
-/// What happens to the requests of a client.
+/// A client, and the faults of its requests.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     pub(crate) store: Arc<InMemory>,
-    /// The machine dies with its PUT of this number. None of its later requests does anything.
+    /// The machine dies at the PUT of this number. Its later requests have no effect.
     pub(crate) die_at: AtomicU64,
-    /// The PUT with which it dies takes effect.
+    /// The PUT at which it dies takes effect.
     pub(crate) die_after_effect: AtomicBool,
     pub(crate) dead: AtomicBool,
-    /// Every so many PUTs take effect, but the answer is lost.
+    /// Every n-th PUT takes effect, but its answer is lost.
     pub(crate) lose_every: AtomicU64,
-    /// Every so many PUTs fail before they take effect.
+    /// Every n-th PUT fails before it takes effect.
     pub(crate) fail_every: AtomicU64,
     pub(crate) puts: AtomicU64,
     pub(crate) put_bytes: AtomicU64,
     pub(crate) gets: AtomicU64,
     pub(crate) deletes: Arc<AtomicU64>,
-    /// Seconds that the store's clock is ahead; it moves on with each look at it.
+    /// Seconds that the store's clock is ahead; each read of the clock advances it.
     pub(crate) clock: Arc<AtomicI64>,
-    /// Conditions are checked in one step, and the write follows in another.
+    /// The store checks the condition in one step, and writes in another.
     pub(crate) racy: bool,
-    /// Conditions are ignored.
+    /// The store ignores conditions.
     pub(crate) careless: bool,
     pub(crate) names: Mutex<Vec<String>>,
     /// The key file with which volumes are opened.
@@ -46,7 +46,7 @@ pub(crate) struct Client {
     pub(crate) on_get: Mutex<Option<Hook>>,
 }
 
-/// What a test does in the middle of a request.
+/// A function of a test that runs in the middle of a request.
 pub(crate) struct Hook(pub(crate) Box<dyn Fn() + Send>);
 
 impl std::fmt::Debug for Hook {
@@ -129,7 +129,7 @@ impl Client {
     }
 }
 
-/// Options for tests: nothing is waited for.
+/// Options for tests, without waiting times.
 pub(crate) fn options() -> OpenOptions {
     OpenOptions {
         take_over: true,

@@ -3,7 +3,7 @@
 use super::{Event, Fault, Full, Goal, Output, Phase, Stop, Swap, Writer};
 use crate::protocol::{Answer, Body, ObjectName, Request, Slot, SlotName, SlotSeen, Stamp};
 
-/// What a writer has in flight.
+/// The slots and objects that a writer has in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Log {
     /// The slot after the last acknowledged one.
@@ -12,14 +12,14 @@ pub(super) struct Log {
     flights: Vec<Flight>,
     /// Objects that have not landed.
     uploads: Vec<(ObjectName, Stamp)>,
-    /// Objects that were named so far.
+    /// Number of objects named so far.
     names: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Flight {
     stamp: Stamp,
-    /// Objects that the epoch names and that have not landed. It is sent when there is none.
+    /// Objects that the epoch names and that have not landed. The epoch is sent when this is empty.
     waits: Vec<ObjectName>,
     /// The slot holds this epoch.
     own: bool,
@@ -53,7 +53,7 @@ impl Log {
     }
 }
 
-/// What [`Writer::put`] is to make.
+/// The kind of an object that [`Writer::put`] makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Bulk data.
@@ -63,11 +63,11 @@ pub enum Kind {
 }
 
 impl Writer {
-    /// Creates an object of the writer's own. [`Event::Landed`] says when it is in the store.
+    /// Creates an object. [`Event::Landed`] reports that it is in the store.
     ///
     /// # Errors
     ///
-    /// If the term is not open.
+    /// The term is not open.
     pub fn put(&mut self, kind: Kind, stamp: Stamp) -> Result<(ObjectName, Output), Full> {
         let term = self.claim.term;
         let Phase::Open(log) = &mut self.phase else {
@@ -85,12 +85,12 @@ impl Writer {
         Ok((name, out))
     }
 
-    /// Commits an epoch to the next slot. It is sent as soon as the objects that it names have landed, and acknowledged by
-    /// [`Event::Acknowledged`] after all before it.
+    /// Commits an epoch to the next slot. It is sent when the objects that it names have landed. [`Event::Acknowledged`]
+    /// acknowledges it after all slots before it.
     ///
     /// # Errors
     ///
-    /// If the term is not open, the window is full, or a checkpoint is due.
+    /// The term is not open, the window is full, or a checkpoint is due.
     pub fn append(&mut self, stamp: Stamp, names: &[ObjectName]) -> Result<(Slot, Output), Full> {
         let (term, window, early) = (
             self.claim.term,
@@ -194,7 +194,7 @@ impl Writer {
     /// A slot whose PUT has no clear outcome was read: the writer's own, absent, or foreign.
     pub(super) fn read_own_slot(&mut self, at: SlotName, seen: SlotSeen, out: &mut Output) {
         if at.term != self.claim.term {
-            return; // Read ahead of the seal: garbage.
+            return; // A slot that was read ahead, after the seal: garbage.
         }
         let Phase::Open(log) = &mut self.phase else {
             return;
@@ -211,7 +211,7 @@ impl Writer {
         }
     }
 
-    /// The slot holds this writer's epoch. Slots are acknowledged in order: a seal below is met before they are.
+    /// The slot holds this writer's epoch. Slots are acknowledged in order, so a seal in an earlier slot is met first.
     fn own(&mut self, slot: Slot, out: &mut Output) {
         let disorder = self.has(Fault::AcknowledgedOutOfOrder);
         let Phase::Open(log) = &mut self.phase else {

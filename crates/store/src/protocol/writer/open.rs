@@ -3,16 +3,16 @@
 use super::{Event, Fault, Goal, Output, Phase, Stop, Writer};
 use crate::protocol::{Answer, Body, Claim, Head, Request, Slot, SlotName, SlotSeen, Term};
 
-/// The reading of the history, up to the first free slot or the seal.
+/// A scan of the history, up to the first free slot or the seal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Scan {
-    /// The slot that decides next.
+    /// The next slot to decide.
     at: Slot,
-    /// The first slot that was not asked for.
+    /// The first slot that was not requested.
     ahead: Slot,
-    /// What was read ahead, from `at` on.
+    /// Slots that were read ahead, from `at` on.
     seen: Vec<(Slot, SlotSeen)>,
-    /// The slot that decides next belongs to a closed term and holds no epoch.
+    /// Slot `at` belongs to a closed term and holds no epoch.
     missing: bool,
 }
 
@@ -60,7 +60,7 @@ impl Writer {
         }
     }
 
-    /// Decides as many slots as are known, and asks for those ahead.
+    /// Decides the slots that are known, and requests the next ones.
     fn scan_on(&mut self, out: &mut Output) {
         let (nonce, no_seal) = (self.claim.nonce, self.has(Fault::NoSeal));
         loop {
@@ -96,7 +96,7 @@ impl Writer {
                     });
                 }
                 SlotSeen::Damaged => return self.stop(Stop::Damaged(name), out),
-                // A slot of a term that was closed after it: gone. A successor may have collected it.
+                // A slot of a closed term is gone: a successor may have collected it.
                 SlotSeen::Absent | SlotSeen::Holds(_) => {
                     scan.missing = true;
                     return out.send(Request::ReadHead);
@@ -105,8 +105,8 @@ impl Writer {
         }
     }
 
-    /// The outcome of the seal. Unless the store says that it is in place, the slot tells: an epoch counts, any seal seals,
-    /// and if nothing is there the seal is sent again.
+    /// The outcome of the seal's PUT. Unless the store confirms it, the slot is read: an epoch counts, any seal seals, and if
+    /// the slot is free, the seal is sent again.
     pub(super) fn put_seal(&mut self, at: SlotName, answer: &Answer, out: &mut Output) {
         let Phase::Scanning(scan) = &self.phase else {
             return;
