@@ -87,14 +87,23 @@ stop_process() {
   return 0
 }
 
-# start_group COMMAND…: a background job in a process group of its own, so that its children end with it. Sets GROUP.
+# start_group COMMAND…: a background job in a process group of its own, so that its children end with it. Sets GROUP. Its exit
+# status goes to a file: the shell forgets that of an ended job when another child gets the job's process id.
 start_group() {
+  local file
+  file=$(mktemp "$WORK/status.XXXXXX")
   set -m
-  "$@" &
+  (
+    # shellcheck disable=SC2064 # the file of now
+    trap "echo \$? >'$file'" EXIT
+    "$@"
+  ) &
   GROUP=$!
   set +m
+  GROUP_STATUS[GROUP]=$file
   on_exit stop_group "$GROUP"
 }
+GROUP_STATUS=()
 stop_group() {
   local i
   jobs -p | grep -qx "$1" || return 0
@@ -110,10 +119,12 @@ stop_group() {
 
 # shown GROUP FILE: what ran beside the steps shown here, in a group of its own, is shown when it is waited for.
 shown() {
-  local status=0
-  wait "$1" || status=$?
+  local status
+  wait "$1" 2>/dev/null || true
+  # One that was killed has left none.
+  status=$(cat "${GROUP_STATUS[$1]}")
   cat "$2"
-  return "$status"
+  return "${status:-1}"
 }
 
 # await [--alive PID] COMMAND…: waits until it succeeds, however slow the machine is. Fails when the process has ended, or

@@ -407,12 +407,12 @@ mod tests {
         assert_eq!(shown.extents.len(), 9);
         assert_eq!(shown.extents[1].logical, 2);
         assert!(!shown.nodes.is_empty() && shown.nodes[0].level == 0);
-        assert_eq!(shown.blocks as usize, 9 + shown.nodes.len());
-        assert_eq!(shown.xattr_block, None);
+        assert_eq!(shown.disk.blocks.get() as usize, 9 + shown.nodes.len());
+        assert_eq!(shown.disk.xattr_block.get(), 0);
         assert_eq!(shown.xattrs, [(b"user.a".to_vec(), b"b".to_vec())]);
         let other = inspector.resolve(format!("dir/{:0>40}", 1).as_bytes());
         let shown = inspector.show_inode(other.unwrap()).unwrap();
-        assert!(shown.xattr_block.is_some() && shown.blocks == 1);
+        assert!(shown.disk.xattr_block.get() != 0 && shown.disk.blocks.get() == 1);
         assert_eq!(shown.xattrs, [(b"user.a".to_vec(), vec![2; 300])]);
         assert_eq!(shown.damage, [""; 0]);
         let link = inspector.resolve(b"dir/link").unwrap();
@@ -421,7 +421,7 @@ mod tests {
 
         let dir = inspector.resolve(b"dir").unwrap();
         let shown = inspector.show_inode(dir).unwrap();
-        assert_eq!(shown.directory.map(|(_, entries)| entries), Some(201));
+        assert_eq!(shown.disk.entries.get(), 201);
         let (mut leaves, mut entries) = (Vec::new(), 0);
         inspector
             .show_directory(dir, &mut |leaf| {

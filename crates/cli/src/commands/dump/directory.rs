@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use serde::Serialize;
+use steadfast_vfs::FileKind;
 
 use super::inode::kind_name;
 use super::{Which, name};
@@ -97,9 +98,10 @@ pub(super) fn print(
     let failed = |e: steadfast_vfs::Error| which.failure(image, &e);
     let ino = which.resolve(image, &inspector)?;
     let inode = inspector.show_inode(ino).map_err(failed)?;
-    let Some((_, entries)) = inode.directory else {
+    if inode.attr.kind != FileKind::Directory {
         return Err(which.failure(image, &steadfast_vfs::Errno::NotDir.into()));
-    };
+    }
+    let entries = inode.disk.entries.get();
     let index: Vec<Node> = (inode.nodes.iter())
         .map(|node| Node {
             block: node.block.0,
