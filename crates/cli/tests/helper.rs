@@ -208,7 +208,14 @@ fn helpers_are_installed_beside_nothing_else_and_removed() {
     assert_eq!(count(), 0);
     // A program that stays in its place gets links: there is no second program to keep up to date.
     let installed = dir.path().join("steadfast");
-    fs::copy(PROGRAM, &installed).unwrap();
+    // By another process: a child that is just being started here would inherit an open descriptor, and the copy be busy.
+    let mut copy = Command::new("cp");
+    assert!(
+        copy.args([Path::new(PROGRAM), &installed])
+            .status()
+            .unwrap()
+            .success()
+    );
     let install = |program: &Path| {
         let mut command = Command::new(program);
         command
