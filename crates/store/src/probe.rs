@@ -30,6 +30,11 @@ const LARGE_EVERY: usize = 5;
 const LARGE_WRITERS: usize = 8;
 const LARGE_BYTES: usize = 128 << 10;
 
+/// Trials before failures without a clear answer (cut connections, time-outs, errors of the server) count, and the first pause
+/// between two trials, which doubles.
+const TRIALS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// The rules that a store must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -105,6 +110,8 @@ pub struct ProbeReport {
     pub lost_races: (usize, usize),
     /// Median time of a create-only PUT of 8 KiB without a race.
     pub put_ms: f64,
+    /// The store gave a wrong answer, not just none.
+    certain: bool,
 }
 
 impl ProbeReport {
@@ -114,7 +121,19 @@ impl ProbeReport {
         self.broken.is_empty()
     }
 
+    /// Whether another trial may show that the store keeps the rules.
+    fn is_unclear(&self) -> bool {
+        !self.broken.is_empty() && !self.certain
+    }
+
+    /// The store's answer breaks a rule.
     fn break_rule(&mut self, rule: Rule, what: impl Into<String>) {
+        self.certain = true;
+        self.doubt(rule, what);
+    }
+
+    /// A request had no answer that says whether the store keeps a rule.
+    fn doubt(&mut self, rule: Rule, what: impl Into<String>) {
         if self
             .broken
             .iter()
@@ -197,6 +216,26 @@ pub fn probe(
     options: ProbeOptions,
     progress: &mut (dyn FnMut(u64, u64) + Send),
 ) -> Result<ProbeReport, PlaceError> {
+    let options = ProbeOptions {
+        writers: options.writers.min(WRITERS_MOST),
+        ..options
+    };
+    let mut last = 1;
+    loop {
+        let report = try_once(places, options, progress)?;
+        if !report.is_unclear() || last == TRIALS {
+            return Ok(report);
+        }
+        std::thread::sleep(PAUSE * (1 << (last - 1)));
+        last += 1;
+    }
+}
+
+fn try_once(
+    places: &[Location],
+    options: ProbeOptions,
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<ProbeReport, PlaceError> {
     let mut trial = Trial {
         places,
         dir: format!("probe-{:032x}", random()?),
@@ -204,13 +243,9 @@ pub fn probe(
             .map_or_else(Vec::new, DirStore::absent),
         wrote: false,
         report: ProbeReport {
-            writers: options.writers.min(WRITERS_MOST),
+            writers: options.writers,
             ..ProbeReport::default()
         },
-    };
-    let options = ProbeOptions {
-        writers: options.writers.min(WRITERS_MOST),
-        ..options
     };
     if places.is_empty() {
         return Ok(trial.report);
@@ -242,9 +277,16 @@ impl Trial<'_> {
         let place = &self.places[0];
         match put(place, &path, first.clone(), PutMode::Create).await {
             Outcome::Done => self.wrote = true,
-            Outcome::Refused(why) | Outcome::Unknown(why) => {
+            Outcome::Refused(why) => {
                 self.report
                     .break_rule(Rule::Answers, format!("creating an object: {why}"));
+                return false;
+            }
+            Outcome::Unknown(why) => {
+                // It may have taken effect.
+                self.wrote = true;
+                self.report
+                    .doubt(Rule::Answers, format!("creating an object: {why}"));
                 return false;
             }
         }
@@ -254,7 +296,7 @@ impl Trial<'_> {
                 Rule::Create,
                 "a PUT with 'If-None-Match: *' succeeded though the object was there",
             ),
-            Outcome::Unknown(why) => self.report.break_rule(
+            Outcome::Unknown(why) => self.report.doubt(
                 Rule::Create,
                 format!(
                     "a PUT with 'If-None-Match: *' of a name that is taken was answered: {why}"
@@ -276,7 +318,7 @@ impl Trial<'_> {
             }
             Err(why) => {
                 self.report
-                    .break_rule(Rule::Answers, format!("reading an object: {why}"));
+                    .doubt(Rule::Answers, format!("reading an object: {why}"));
                 return false;
             }
         };
@@ -295,9 +337,14 @@ impl Trial<'_> {
         let swap = PutMode::Update(tag.clone());
         match put(place, path, second.clone(), swap.clone()).await {
             Outcome::Done => {}
-            Outcome::Refused(why) | Outcome::Unknown(why) => {
+            Outcome::Refused(why) => {
                 let what = format!("a PUT with 'If-Match' of the present version: {why}");
                 self.report.break_rule(Rule::Swap, what);
+                return;
+            }
+            Outcome::Unknown(why) => {
+                let what = format!("a PUT with 'If-Match' of the present version: {why}");
+                self.report.doubt(Rule::Swap, what);
                 return;
             }
         }
@@ -307,7 +354,7 @@ impl Trial<'_> {
                 Rule::Swap,
                 "a PUT with 'If-Match' of an old version succeeded",
             ),
-            Outcome::Unknown(why) => self.report.break_rule(
+            Outcome::Unknown(why) => self.report.doubt(
                 Rule::Swap,
                 format!("a PUT with 'If-Match' of an old version was answered: {why}"),
             ),
@@ -328,7 +375,7 @@ impl Trial<'_> {
                 .break_rule(Rule::Bodies, "an object is gone after a swap"),
             Err(why) => self
                 .report
-                .break_rule(Rule::Answers, format!("reading an object: {why}")),
+                .doubt(Rule::Answers, format!("reading an object: {why}")),
         }
         let absent = self.path("absent");
         let swap = PutMode::Update(tag.clone());
@@ -345,14 +392,19 @@ impl Trial<'_> {
         let path_of_ranges = self.path("ranges");
         let pattern: Vec<u8> = (0..8192_u32).map(|i| (i % 251) as u8).collect();
         let body = Bytes::from(pattern);
-        let _ = put(place, &path_of_ranges, body.clone(), PutMode::Create).await;
+        if let Outcome::Unknown(why) =
+            put(place, &path_of_ranges, body.clone(), PutMode::Create).await
+        {
+            let what = format!("creating an object: {why}");
+            return self.report.doubt(Rule::Answers, what);
+        }
         match place.store.get_range(&path_of_ranges, 1000..3000).await {
             Ok(part) if part == body.slice(1000..3000) => {}
             Ok(part) => {
                 let what = format!("2000 bytes from 1000 on came as {} others", part.len());
                 self.report.break_rule(Rule::Ranges, what);
             }
-            Err(error) => self.report.break_rule(Rule::Ranges, first_line(&error)),
+            Err(error) => self.report.doubt(Rule::Ranges, first_line(&error)),
         }
         let dir = place.path(&self.dir);
         let listed = place.store.list(Some(&dir));
@@ -365,7 +417,7 @@ impl Trial<'_> {
             Ok(_) => self
                 .report
                 .break_rule(Rule::Lists, "a list lacks objects that were written before"),
-            Err(error) => self.report.break_rule(Rule::Lists, first_line(&error)),
+            Err(error) => self.report.doubt(Rule::Lists, first_line(&error)),
         }
         let now = std::time::SystemTime::now();
         if let Ok(meta) = place.store.head(path).await {
@@ -382,10 +434,16 @@ impl Trial<'_> {
         }
         if let Err(error) = place.store.delete(&path_of_ranges).await {
             let what = format!("deleting an object: {}", first_line(&error));
-            self.report.break_rule(Rule::Deletes, what);
-        } else if !matches!(get(place, &path_of_ranges).await, Ok(None)) {
-            self.report
-                .break_rule(Rule::Deletes, "a deleted object is still there");
+            return self.report.doubt(Rule::Deletes, what);
+        }
+        match get(place, &path_of_ranges).await {
+            Ok(None) => {}
+            Ok(Some(_)) => self
+                .report
+                .break_rule(Rule::Deletes, "a deleted object is still there"),
+            Err(why) => self
+                .report
+                .doubt(Rule::Deletes, format!("reading a deleted object: {why}")),
         }
     }
 
@@ -461,12 +519,24 @@ impl Trial<'_> {
             _ => None,
         };
         let what = match (&winners[..], holds) {
-            ([], Some(writer)) if unknown.contains(&writer) => return false,
-            ([], _) => format!(
-                "of {writers} writers at once none won, {} got no clear answer",
-                unknown.len()
-            ),
+            // A request may have been sent twice on its way: its second answer says that it is refused. Writers read the object
+            // back then.
+            ([], Some(_)) => return false,
+            ([], _) if !unknown.is_empty() => {
+                let what = format!(
+                    "of {writers} writers at once none won, {} got no clear answer",
+                    unknown.len()
+                );
+                self.report.doubt(rule, what);
+                return true;
+            }
+            ([], _) => format!("of {writers} writers at once none won"),
             ([winner], Some(writer)) if writer == *winner => return false,
+            ([winner], None) if found.is_err() => {
+                let what = format!("the object of writer {winner} could not be read");
+                self.report.doubt(rule, what);
+                return true;
+            }
             ([winner], _) => format!(
                 "of {writers} writers at once one won (number {winner}), but its bytes are not there"
             ),
@@ -482,18 +552,30 @@ impl Trial<'_> {
     async fn clean_up(&mut self) {
         let place = &self.places[0];
         let dir = place.path(&self.dir);
-        let names = place.store.list(Some(&dir)).map_ok(|meta| meta.location);
-        let store = Arc::clone(&place.store);
-        let deleted = names
-            .try_for_each_concurrent(16, |name| {
-                let store = Arc::clone(&store);
-                async move { store.delete(&name).await }
-            })
-            .await;
-        if let Err(error) = deleted {
-            let what = format!("deleting the probe's objects: {}", first_line(&error));
-            self.report.break_rule(Rule::Deletes, what);
-            return;
+        let mut pause = PAUSE;
+        for last in (1..=TRIALS).map(|trial| trial == TRIALS) {
+            let names = place.store.list(Some(&dir)).map_ok(|meta| meta.location);
+            let store = Arc::clone(&place.store);
+            let deleted = names
+                .try_for_each_concurrent(16, |name| {
+                    let store = Arc::clone(&store);
+                    async move {
+                        match store.delete(&name).await {
+                            Err(object_store::Error::NotFound { .. }) => Ok(()),
+                            deleted => deleted,
+                        }
+                    }
+                })
+                .await;
+            match deleted {
+                Ok(()) => break,
+                Err(error) if last => {
+                    let what = format!("deleting the probe's objects: {}", first_line(&error));
+                    return self.report.doubt(Rule::Deletes, what);
+                }
+                Err(_) => tokio::time::sleep(pause).await,
+            }
+            pause *= 2;
         }
         if let Some(Err(error)) = (place.directory.as_ref())
             .map(|directory| directory.remove_empty(&self.dir, &self.made))

@@ -6,6 +6,7 @@ mod support;
 
 use object_store::memory::InMemory;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 use steadfast_store::{
@@ -89,6 +90,31 @@ fn a_store_that_ignores_conditions_is_refused() {
         rules.contains(&Rule::Create) && rules.contains(&Rule::Swap),
         "{rules:?}"
     );
+}
+
+/// A mount was refused with "a PUT of a name that is taken was answered: connection closed", because the network had cut that one
+/// connection. What has no clear answer is tried again; what never has one counts.
+#[test]
+fn a_lost_request_is_no_broken_rule() {
+    for first in 94..=99 {
+        for lost in [false, true] {
+            let client = Client::default();
+            let every = if lost {
+                &client.lose_every
+            } else {
+                &client.fail_every
+            };
+            every.store(100, SeqCst);
+            client.puts.store(first, SeqCst);
+            let report = tried(client);
+            assert!(report.is_good(), "{first}, {lost}: {:?}", report.broken);
+        }
+    }
+    let client = Client::default();
+    client.fail_every.store(1, SeqCst);
+    let report = tried(client);
+    assert_eq!(report.broken.len(), 1);
+    assert_eq!(report.broken[0].0, Rule::Answers);
 }
 
 /// A volume in a directory, over two runs; a check names the damage in it.
