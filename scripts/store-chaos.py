@@ -46,7 +46,7 @@ def plan(seed, longest, kinds):
         "gateway-stop": lambda: [rng.randrange(2), rng.randrange(500, 3000)],
         "server-stop": lambda: [stop()],
         "server-kill": lambda: [],
-        "take-over": lambda: [rng.choice([0, rng.randrange(2000), stop()]), rng.randrange(3000)],
+        "take-over": lambda: [rng.choice([0, rng.randrange(2000), stop()]), rng.randrange(3000), rng.choice([0, rng.randrange(1000, 8000)])],
     }
     for _ in range(2000):
         deck = list(kinds)
@@ -163,9 +163,9 @@ class Notes:
         self.write("ack", name, f"{begin:.6f}", f"{time.time():.6f}")
 
 
-# Files of a start are removed this many starts later, but for every eighth.
-STARTS_KEPT = 3
-FILES_KEPT = 8
+# Files of a start are removed this many starts later, but for each 64th.
+STARTS_KEPT = 2
+FILES_KEPT = 64
 
 
 def file_content(start, number):
@@ -402,8 +402,10 @@ def judge(directory, notes_directory, allowed):
             with open(f"{notes_directory}/{program}", "a") as notes:
                 print("lost", name, file=notes)
     print(", ".join(words))
-    for what in this.wrong[:20]:
+    for what in this.wrong[:6]:
         print(f"WRONG: {what}")
+    if this.wrong[6:]:
+        print(f"WRONG: {len(this.wrong) - 6} more")
     return 1 if this.wrong else 0
 
 

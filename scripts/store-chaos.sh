@@ -3,7 +3,7 @@
 # the mount's server fail. After each kill and each take-over the volume is compared with the notes.
 #
 #   scripts/store-chaos.sh [--minutes N] [--seed S] [--flush store|cache|both] [--on s3|file] [--longest-stop SECONDS]
-#                          [--mutate file|transaction|commit] [--keep]
+#                          [--mutate file|transaction|commit|lag] [--keep]
 #
 #   --minutes N             how long the faults go on, such as 0.5 [default: 2]
 #   --seed S                the choice of faults [default: another one each time; it is printed]
@@ -11,7 +11,8 @@
 #   --on s3|file            s3: versitygw; file: a directory, without faults of gateways and network [default: s3 where versitygw is
 #                           installed]
 #   --longest-stop SECONDS  how long the mount's server stands still at most [default: 10]
-#   --mutate WHAT           self-check: something that was acknowledged is removed before the first comparison. The script must fail
+#   --mutate WHAT           self-check: something that was acknowledged is removed before the first comparison; or ('lag', with
+#                           versitygw and --flush cache) the comparison allows no lag. The script must fail
 #   --keep                  keep the working directory for inspection; one with a finding is always kept
 #
 # With s3, two versitygw processes serve one directory. Before each is a proxy that delays requests, cuts connections before, inside
@@ -46,7 +47,7 @@ while [ $# -gt 0 ]; do
     --longest-stop) longest=${2:?"--longest-stop needs a number of seconds"}; shift 2 ;;
     --mutate) mutate=${2:?"--mutate needs 'file', 'transaction' or 'commit'"}; shift 2 ;;
     --keep) export KEEP_WORK=1; shift ;;
-    -h|--help) sed -n '2,31s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,32s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
@@ -57,7 +58,11 @@ case $flush in
   both) contracts=(store cache) ;;
   *) warn "--flush takes 'store', 'cache' or 'both', not '$flush'"; exit 2 ;;
 esac
-case $mutate in ''|file|transaction|commit) ;; *) warn "--mutate takes 'file', 'transaction' or 'commit', not '$mutate'"; exit 2 ;; esac
+case $mutate in
+  ''|file|transaction|commit) ;;
+  lag) [ "$flush" = cache ] && [ "$on" != file ] || { warn "--mutate lag needs --flush cache on s3"; exit 2; } ;;
+  *) warn "--mutate takes 'file', 'transaction', 'commit' or 'lag', not '$mutate'"; exit 2 ;;
+esac
 case $on in
   s3) find_gateway ;;
   file) ;;
@@ -84,12 +89,17 @@ CACHE_SIZE=256M
 END_SECONDS=120
 # A mount tries the store first, and takes a connection that is cut for a store that breaks a rule.
 MOUNT_TRIES=20
+# Before a mount uses a store it tries it. If a connection is cut then, objects of that trial stay, and the sweep does not know them:
+# they are counted and said. With 0 here they are a finding.
+TRIALS_MAY_STAY=1
 # Caches of deposed machines that are saved, of each volume: each costs a copy of it.
 SALVAGES=3
 programs=(files sqlite git)
 chaos() { python3 "$here/store-chaos.py" "$@"; }
 
 declare -A FAULTS=()
+lag_allowed=$LAG
+if [ "$mutate" = lag ]; then lag_allowed=0; fi
 generation=0 which=0 remounts=0
 GATEWAY_PIDS=() GATEWAY_PORTS=() ENDPOINTS=()
 
@@ -209,7 +219,7 @@ serves_or_ended() { answers_now "$MNT" || ! kill -0 "$SERVER" 2>/dev/null; }
 
 # mount_volume [OPTION…]: mounts the volume at a new directory, through the endpoint that the last mount had not. Sets MNT and SERVER.
 mount_volume() {
-  local options=("$@") try given
+  local options=("$@") try given why
   generation=$((generation + 1)) which=$((1 - which))
   MNT=$WORK/mnt-$generation
   LOG=$WORK/server-$generation.log
@@ -225,7 +235,8 @@ mount_volume() {
     until_true 300 serves_or_ended || { cat "$LOG" >&2; violation "mount $generation does not answer"; }
     if answers_now "$MNT"; then return; fi
     wait "$SERVER" 2>/dev/null || true
-    say "  the mount is tried again: $(tail -n 1 "$LOG")"
+    why=$(tail -n 1 "$LOG")
+    say "  the mount is tried again: ${why:0:160}"
     remounts=$((remounts + 1))
     pause 500
   done
@@ -268,7 +279,7 @@ judge() {
 # compare WHEN [OPTION…]: the same of the mounted volume.
 compare() {
   settle
-  if [ -n "$mutate" ] && [ -z "${mutated:-}" ]; then
+  if [ -n "$mutate" ] && [ "$mutate" != lag ] && [ -z "${mutated:-}" ]; then
     chaos mutate "$MNT" "$NOTES" "$mutate" || die "nothing to remove"
     mutated=1
   fi
@@ -305,10 +316,16 @@ fault_server_kill() {
   start_programs
 }
 
-# fault_take_over BEFORE AFTER: the old server stands still for BEFORE ms, another mount takes the volume over, and AFTER ms later the
-# old one goes on.
+# fault_take_over BEFORE AFTER OUTAGE: the old server stands still for BEFORE ms, another mount takes the volume over, and AFTER ms
+# later the old one goes on. Before that the old server's gateway stands still for OUTAGE ms, so that with a cache the store is
+# behind; what it was sent takes effect while the other mount has the volume.
 fault_take_over() {
   local old=$SERVER old_mount=$MNT old_cache=$CACHE stopped status=0 allowed=()
+  if [ "$on" = s3 ] && (($3 > 0)); then
+    fault_gateway_stop "$which" $(($1 + $3 + 3000))
+    pause "$3"
+    programs_run
+  fi
   stopped=$(timestamp)
   kill -STOP "$old"
   pause "$1"
@@ -324,7 +341,7 @@ fault_take_over() {
     violation "the deposed server acknowledged a write"
   fi
   if [ "$contract" = cache ]; then
-    allowed=(--may-lose "$LAG")
+    allowed=(--may-lose "$lag_allowed")
     cp -r "$NOTES" "$WORK/notes-of-old"
   fi
   compare "after a take-over" "${allowed[@]}"
@@ -375,15 +392,19 @@ for pin in json.load(sys.stdin)["snapshots"]: print(pin["name"])' <"$WORK/snapsh
   "$STEADFAST" store gc --sweep --json "$URL" >"$WORK/swept-again" || violation "store gc fails"
   "$STEADFAST" store info --json "$URL" >"$WORK/info" || violation "store info fails"
   "$STEADFAST" store check --json "$URL" >"$WORK/checked" || violation "store check: $(<"$WORK/checked")"
-  python3 - "$WORK" "$DIRECTORY" <<'PYTHON' || violation "flush=$contract: the store holds what it should not"
+  python3 - "$WORK" "$DIRECTORY" "$TRIALS_MAY_STAY" <<'PYTHON' || violation "flush=$contract: the store holds what it should not"
 import json, os, sys
-work, directory = sys.argv[1:]
+work, directory, trials_may_stay = sys.argv[1:]
 swept, again, info = (json.load(open(f"{work}/{name}")) for name in ("swept", "swept-again", "info"))
 # A gateway that is killed may leave a file of a name of its own.
-names = [name for _, _, files in os.walk(directory) for name in files if ".sgwtmp." not in name]
+paths = [os.path.relpath(f"{where}/{name}", directory) for where, _, files in os.walk(directory) for name in files]
+trials = [path for path in paths if path.startswith("probe-")]
+names = [path for path in paths if path not in trials and ".sgwtmp." not in path]
 first, sweep = swept["sweep"], again["sweep"]
 print(f"  {len(names)} objects; {first['garbage']} that nothing named were deleted ({first['garbage_bytes']} bytes)")
 wrong = []
+if trials: print(f"  {len(trials)} objects of trials of the store stay, because their connections were cut")
+if trials and trials_may_stay != "1": wrong.append(f"trials left {trials[:3]}")
 if sweep["garbage"]: wrong.append(f"a second sweep finds {sweep['garbage']} objects")
 # Beside what it counts, a volume has 'head', 'volume', and of each term one seal. The root of the map and the list of snapshots
 # are one object each.
@@ -416,7 +437,11 @@ chaos_on() {
   if [ "$contract" = cache ]; then "$STEADFAST" sync --store "$MNT" || die "sync --store failed"; fi
   start_programs
   plan=$WORK/plan-$contract
-  if [ -n "$mutate" ]; then echo "5000 server-kill" >"$plan"; fi
+  case $mutate in
+    '') ;;
+    lag) echo "5000 take-over 0 0 9000" >"$plan" ;;
+    *) echo "5000 server-kill" >"$plan" ;;
+  esac
   kinds=(server-stop server-kill server-kill take-over take-over)
   if [ "$on" = s3 ]; then kinds+=(gateway-kill gateway-stop); fi
   chaos plan "$seed-$contract" "$longest" "${kinds[@]}" >>"$plan"
