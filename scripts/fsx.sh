@@ -5,12 +5,14 @@
 #   scripts/fsx.sh [--on DIR | --contract NAME] [--ops N] [SEED…]
 #
 #   --on DIR         run on DIR instead of a fresh volume
-#   --contract NAME  contract of the fresh volume (default ordered), 'pm' for one in persistent memory, or 'all', one after the other
+#   --contract NAME  contract of the fresh volume (default ordered), 'pm' for one in persistent memory, 'store' for one on an object
+#                    store, or 'all', one after the other
 #   --ops N          operations per seed (default 100000)
 #   SEED             default 1 2 3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
+KINDS+=(store)
 
 VERSION=0.3.2
 on=
@@ -21,7 +23,7 @@ while [ $# -gt 0 ]; do
     --on)  on=$(cd "${2:?"--on needs a directory"}" && pwd -P); shift 2 ;;
     --ops) ops=${2:?"--ops needs a number"}; shift 2 ;;
     --contract) contract=${2:?"--contract needs a name"}; shift 2 ;;
-    -h|--help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) warn "unknown option '$1' (see --help)"; exit 2 ;;
     *) break ;;
   esac
@@ -44,8 +46,9 @@ else
   [ -z "$reason" ] || unable "cannot mount here: $reason"
   build_release
   MNT=$WORK/mnt
-  sf_mkfs "$WORK/volume.img" 512M "$contract"
-  sf_mount "$WORK/volume.img" "$MNT"
+  volume_image "$contract"
+  sf_mkfs "$IMAGE" 512M "$contract"
+  sf_mount "$IMAGE" "$MNT"
 fi
 dir=$(mktemp -d "$MNT/fsx.XXXXXX")
 on_exit rm -rf --one-file-system "$dir"
@@ -134,6 +137,6 @@ done
 if [ -z "$on" ]; then
   rm -rf --one-file-system "$dir"
   sf_umount "$MNT"
-  sf_fsck "$WORK/volume.img"
+  sf_fsck "$IMAGE"
 fi
 exit "$failed"

@@ -244,22 +244,46 @@ sf_fsck() {
 }
 
 CONTRACTS=(ordered metadata-prefix sync relaxed)
-# Values of '--contract': the contracts, or 'pm' for a volume in persistent memory, the contract of which is 'sync'.
+# Values of '--contract': the contracts, or 'pm' for a volume in persistent memory, the contract of which is 'sync'. Scripts that
+# take volumes on an object store, too, add 'store': such a volume is 'ordered'.
 KINDS=("${CONTRACTS[@]}" pm)
+
+# volume_image KIND [NAME]: sets IMAGE to the place for a volume of this kind: a file below $WORK, or a URL, the objects of which
+# are below $WORK/store/bucket/NAME. The object store is versitygw where that is installed, else a directory.
+volume_image() {
+  local name=${2:-volume}
+  IMAGE=$WORK/$name.img
+  [ "$1" = store ] || return 0
+  # shellcheck source-path=SCRIPTDIR source=store-lib.sh
+  . "$ROOT/scripts/store-lib.sh"
+  if ! has_gateway; then
+    IMAGE=file://$WORK/store/bucket/$name
+    say "store: a directory, because versitygw is not installed"
+    return
+  fi
+  IMAGE=s3://bucket/$name
+  if [ ! -e "$WORK/store" ]; then
+    mkdir -p "$WORK/store/bucket"
+    start_gateway "$WORK/store"
+    export AWS_ENDPOINT_URL=$ENDPOINT
+    say "store: versitygw on a directory"
+  fi
+}
 
 # mkfs_options KIND: sets MKFS to the options of 'steadfast mkfs' for such a volume.
 mkfs_options() {
   case $1 in
-    pm) MKFS=(--on pm) ;;
-    *)  MKFS=(--contract "$1") ;;
+    pm)    MKFS=(--force --on pm) ;;
+    store) MKFS=() ;;
+    *)     MKFS=(--force --contract "$1") ;;
   esac
 }
 
-# sf_mkfs IMAGE SIZE [KIND]: a formatted image.
+# sf_mkfs IMAGE SIZE [KIND]: a formatted volume.
 sf_mkfs() {
   local MKFS
   mkfs_options "${3:-ordered}"
-  timeout 900 "$STEADFAST" mkfs --size "$2" "${MKFS[@]}" --force "$1" >/dev/null || die "steadfast mkfs $1 failed"
+  timeout 900 "$STEADFAST" mkfs --size "$2" "${MKFS[@]}" "$1" >/dev/null || die "steadfast mkfs $1 failed"
 }
 
 # for_contracts NAME COMMAND…: if NAME is 'all', runs the command once for each kind of volume (its name follows the command)

@@ -4,7 +4,8 @@
 #   scripts/pjdfstest.sh [--on DIR | --contract NAME] [PATTERN…]
 #
 #   --on DIR         run on what is mounted at DIR (say, ext4, to compare) instead of a fresh volume
-#   --contract NAME  contract of the fresh volume (default ordered), 'pm' for one in persistent memory, or 'all', one after the other
+#   --contract NAME  contract of the fresh volume (default ordered), 'pm' for one in persistent memory, 'store' for one on an object
+#                    store, or 'all', one after the other
 #   PATTERN          only the cases whose names contain one of these
 #
 # A failure or a skipped case is accepted only if scripts/pjdfstest.skip names it with its reason; so are the cases that the
@@ -12,6 +13,7 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
+KINDS+=(store)
 
 VERSION=0.2.2
 # again [PATTERN…] CONTRACT
@@ -22,7 +24,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --on) on=$(cd "${2:?"--on needs a directory"}" && pwd -P); shift 2 ;;
     --contract) contract=${2:?"--contract needs a name"}; shift 2 ;;
-    -h|--help) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) warn "unknown option '$1' (see --help)"; exit 2 ;;
     *) break ;;
   esac
@@ -42,8 +44,9 @@ else
   [ -z "$reason" ] || unable "cannot mount here: $reason"
   build_release
   MNT=$WORK/mnt
-  sf_mkfs "$WORK/volume.img" 512M "$contract"
-  sf_mount "$WORK/volume.img" "$MNT" -o allow_other
+  volume_image "$contract"
+  sf_mkfs "$IMAGE" 512M "$contract"
+  sf_mount "$IMAGE" "$MNT" -o allow_other
 fi
 
 # The suite makes names that fill a path to the last byte, and miscounts where the rest of the path leaves one
@@ -112,7 +115,7 @@ if [ -z "$on" ]; then
   cd /
   rm -rf --one-file-system "$base"
   sf_umount "$MNT"
-  sf_fsck "$WORK/volume.img"
+  sf_fsck "$IMAGE"
 fi
 
 if [ -s "$WORK/unexpected" ]; then

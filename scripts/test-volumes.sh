@@ -32,6 +32,7 @@ fsx_seeds=(1 2 3)
 demo_rounds=2
 nfs_rounds=2
 disk_rounds=3
+chaos=(--minutes 2)
 if [ -n "$long" ]; then
   crash_images=1000000
   flash_images=100000
@@ -40,6 +41,7 @@ if [ -n "$long" ]; then
   demo_rounds=10
   nfs_rounds=100
   disk_rounds=60
+  chaos=(--minutes 30 --longest-stop 60)
 fi
 
 "$here/setup.sh" test
@@ -108,9 +110,10 @@ served() {
   reason=$(fuse_reason)
   if [ -n "$reason" ] || [ "$(id -u)" != 0 ]; then
     say ""
-    say "left out, because ${reason:-it needs root}: NFS clients of others, NFS server killed under load, served disks"
+    say "left out, because ${reason:-it needs root}: NFS clients of others, NFS server killed under load, served disks, object stores"
     return 0
   fi
+  run "volumes on an object store under kills, stops and take-overs" "$here/store-chaos.sh" "${chaos[@]}"
   run "NFS clients of others" "$here/nfs-clients.sh" ${long:+--contract all}
   run "NFS server killed under load" "$here/nfs-crash.sh" --rounds "$nfs_rounds" --seconds 1
   run "served disks that lose power" env STEADFAST="$TARGET/trial/steadfast" "$here/disk.sh" --rounds "$disk_rounds" --seconds 1

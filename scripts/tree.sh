@@ -5,10 +5,12 @@
 #   scripts/tree.sh [--on DIR | --contract NAME]
 #
 #   --on DIR         run on DIR instead of a fresh volume (then without the new mount and the fsck)
-#   --contract NAME  contract of the fresh volume (default ordered), 'pm' for one in persistent memory, or 'all', one after the other
+#   --contract NAME  contract of the fresh volume (default ordered), 'pm' for one in persistent memory, 'store' for one on an object
+#                    store, or 'all', one after the other
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
+KINDS+=(store)
 
 FILES=5000
 # Blocks that a removed tree may leave: inode blocks and index nodes that stay for the next file.
@@ -20,7 +22,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --on) on=$(cd "${2:?"--on needs a directory"}" && pwd -P); shift 2 ;;
     --contract) contract=${2:?"--contract needs a name"}; shift 2 ;;
-    -h|--help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
@@ -97,8 +99,9 @@ else
   [ -z "$reason" ] || unable "cannot mount here: $reason"
   build_release
   MNT=$WORK/mnt
-  sf_mkfs "$WORK/volume.img" 1G "$contract"
-  sf_mount "$WORK/volume.img" "$MNT"
+  volume_image "$contract"
+  sf_mkfs "$IMAGE" 1G "$contract"
+  sf_mount "$IMAGE" "$MNT"
 fi
 settle() { if [ -n "$on" ]; then sync -f "$MNT"; else "$STEADFAST" sync "$MNT" >/dev/null; fi; }
 
@@ -120,8 +123,8 @@ say "tree: contents, modes, owners, times, links equal ($(du -sk "$WORK/tree" | 
 
 if [ -z "$on" ]; then
   sf_umount "$MNT"
-  sf_fsck "$WORK/volume.img"
-  sf_mount "$WORK/volume.img" "$MNT"
+  sf_fsck "$IMAGE"
+  sf_mount "$IMAGE" "$MNT"
   compare "after a new mount"
   say "tree: equal after a new mount, fsck clean"
 fi
@@ -141,5 +144,5 @@ say "tree: the space is back ($((before - after)) KiB stay as metadata)"
 
 if [ -z "$on" ]; then
   sf_umount "$MNT"
-  sf_fsck "$WORK/volume.img"
+  sf_fsck "$IMAGE"
 fi

@@ -6,7 +6,8 @@
 #   TREE           a built checkout of xfstests; nothing in it is changed
 #   TEST           only these, such as generic/020 (default: the group)
 #   -g GROUP       group of tests (default quick), or 'all'
-#   --contract C   contract of the volumes (default ordered), or 'pm' for volumes in persistent memory
+#   --contract C   contract of the volumes (default ordered), 'pm' for volumes in persistent memory, or 'store' for volumes on
+#                  an object store
 #   --on ext4      run on ext4 in loop devices instead, to compare
 #   --against OLD  results of such a run: a test that fails there, too, is no failure. Without it, the tests that fail are run
 #                  again on ext4
@@ -22,6 +23,7 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
+KINDS+=(store)
 
 group=quick on=steadfast against='' options='' size='' results='' tree='' contract=ordered
 tests=()
@@ -35,7 +37,7 @@ while [ $# -gt 0 ]; do
     --size) size=${2:?"--size needs a size"}; shift 2 ;;
     --results) results=$(realpath "${2:?"--results needs a file"}"); shift 2 ;;
     --keep) export KEEP_WORK=1; shift ;;
-    -h|--help) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) warn "unknown option '$1' (see --help)"; exit 2 ;;
     *) if [ -z "$tree" ]; then tree=$1; else tests+=("$1"); fi; shift ;;
   esac
@@ -96,7 +98,9 @@ cat "$tree/common/rc" >"$WORK/rc"
 cat >>"$WORK/rc" <<'EOF'
 
 _steadfast_mkfs() { # DEVICE SIZE
-	$STEADFAST mkfs $XFSTESTS_MKFS --force --size "$2" "$1"
+	# A volume on an object store is not overwritten: its objects are removed.
+	case $1 in *://*) rm -rf "$XFSTESTS_OBJECTS/${1##*/}" ;; esac
+	$STEADFAST mkfs $XFSTESTS_MKFS --size "$2" "$1"
 }
 _steadfast_check() { # DEVICE DIRECTORY
 	local device=$1 mounted options status=0
@@ -141,6 +145,11 @@ prepare() {
   export HOST_OPTIONS=$WORK/$kind.config
   mkdir -p "$RESULT_BASE"
   for name in TEST SCRATCH; do
+    if [ "$kind" = steadfast ] && [ "$contract" = store ]; then
+      volume_image store "$name"
+      export "${name}_DEV=$IMAGE" XFSTESTS_OBJECTS=$WORK/store/bucket
+      continue
+    fi
     rm -f "$WORK/$kind.$name"
     truncate -s "$size" "$WORK/$kind.$name"
     if [ "$kind" = ext4 ]; then
