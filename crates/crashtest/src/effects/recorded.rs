@@ -144,10 +144,10 @@ fn is_of_library(file: &str) -> bool {
     file.starts_with("/rustc/") || file.contains("/go/src/") || file.contains("/sysdeps/")
 }
 
-/// Files of Python's library, but not of packages that were installed.
-fn is_of_python(file: &str) -> bool {
-    let of_library = file.contains("/lib/python3.") && !file.contains("-packages/");
-    of_library || file.starts_with("<frozen ")
+/// Files of the library of Python or Node, but not of packages that were installed.
+fn is_of_interpreter(file: &str) -> bool {
+    let of_python = file.contains("/lib/python3.") && !file.contains("-packages/");
+    of_python || file.starts_with("<frozen ") || file.starts_with("node:")
 }
 
 /// Functions of the language's library.
@@ -178,9 +178,9 @@ fn location(stack: Option<&Stack>) -> Option<Location> {
     };
     let frames = &stack?.frames;
     let lines = || frames.iter().filter(own).filter_map(|f| f.line.clone());
-    // Python's own library is said where there is nothing else.
+    // The library of Python or Node is said where there is nothing else.
     let mut all = lines()
-        .filter(|(file, _)| !is_of_python(file))
+        .filter(|(file, _)| !is_of_interpreter(file))
         .chain(lines());
     if let Some((file, line)) = all.next() {
         let line = Some(line);
