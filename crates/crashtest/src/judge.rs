@@ -8,16 +8,18 @@ use crate::check::{Checker, Verdict};
 use crate::effects::{Effects, Run};
 use crate::models::Model;
 use crate::planted::{self, Planted};
-use crate::record::view::{Look, View};
-use crate::states::{Former, Limits, State, enumerate};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::record::view::{Look, Looked, Shown, View};
+use crate::states::{Former, Limits, State, States, enumerate_until};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One verdict in this many is asked for twice, and the first of each kind.
 const TWICE: usize = 50;
+/// Most looks of checkers that are remembered.
+const LOOKS_MAX: usize = 1 << 21;
 
 /// What to explore, and how far.
 #[derive(Clone, Debug)]
@@ -84,24 +86,39 @@ type Judged = Vec<(usize, Option<Verdict>)>;
 
 /// What a checker looked at, what it saw there, and what it said.
 struct Footprint {
-    looks: Vec<(Look, u128)>,
+    looks: Vec<Shown>,
     verdict: Verdict,
+    /// The look by which the last tree differed: the next one may, too.
+    telling: AtomicUsize,
 }
 
 impl Footprint {
     /// Whether a checker sees the same in this tree.
     fn fits(&self, view: &View<'_>) -> bool {
-        self.looks
-            .iter()
-            .all(|(look, seen)| view.seen(look) == *seen)
+        let hint = self.telling.load(Ordering::Relaxed);
+        match view.differs(&self.looks, hint) {
+            Some(at) => {
+                self.telling.store(at, Ordering::Relaxed);
+                false
+            }
+            None => true,
+        }
     }
+}
+
+/// What is remembered: the last ones, up to a number of looks.
+#[derive(Default)]
+struct Footprints {
+    all: VecDeque<Arc<Footprint>>,
+    looks: usize,
+    looked: Looked,
 }
 
 /// Judges states, remembers verdicts.
 pub struct Judge<'a> {
     checker: &'a Checker,
     known: Mutex<HashMap<Key, Verdict>>,
-    footprints: Mutex<Vec<Arc<Footprint>>>,
+    footprints: Mutex<Footprints>,
     checks: AtomicUsize,
     flaky: Mutex<Vec<String>>,
     lines: Mutex<BTreeSet<String>>,
@@ -135,6 +152,11 @@ impl<'a> Judge<'a> {
             prune,
             told: None,
         }
+    }
+
+    /// Stops at this time from now on.
+    pub(crate) fn stop_at(&mut self, until: Instant) {
+        self.until = until;
     }
 
     /// Tells of its progress from now on.
@@ -235,30 +257,36 @@ impl<'a> Judge<'a> {
         Ok(Some(verdict))
     }
 
+    fn footprints(&self) -> MutexGuard<'_, Footprints> {
+        self.footprints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The verdict of a state that shows the checker the same.
     fn look_alike(&self, view: &View<'_>) -> Option<Verdict> {
-        let known: Vec<Arc<Footprint>> = {
-            let footprints = self.footprints.lock();
-            let footprints = footprints.unwrap_or_else(PoisonError::into_inner);
-            footprints.clone()
-        };
+        let known = self.footprints().all.clone();
         // Neighbours in the order of telling are alike: the last first.
         let fits = known.iter().rev().find(|f| f.fits(view));
         fits.map(|f| f.verdict.clone())
     }
 
     fn remember(&self, view: &View<'_>, looks: Vec<Look>, verdict: &Verdict) {
-        let seen = looks.into_iter().map(|look| {
-            let seen = view.seen(&look);
-            (look, seen)
-        });
-        let footprint = Arc::new(Footprint {
-            looks: seen.collect(),
+        let mut footprints = self.footprints();
+        let looked = &mut footprints.looked;
+        let looks: Vec<Shown> = looks.into_iter().map(|l| looked.shown(l, view)).collect();
+        footprints.looks += looks.len();
+        footprints.all.push_back(Arc::new(Footprint {
+            looks,
             verdict: verdict.clone(),
-        });
-        let footprints = self.footprints.lock();
-        let mut footprints = footprints.unwrap_or_else(PoisonError::into_inner);
-        footprints.push(footprint);
+            telling: AtomicUsize::new(0),
+        }));
+        while footprints.looks > LOOKS_MAX
+            && footprints.all.len() > 1
+            && let Some(oldest) = footprints.all.pop_front()
+        {
+            footprints.looks -= oldest.looks.len();
+        }
     }
 
     /// Whether a checker says this for the first time.
@@ -326,9 +354,16 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// The states of a run under one model.
-pub(crate) fn states_of(effects: &Effects, model: &Model, limits: Limits) -> crate::states::States {
-    enumerate(effects, model.sync_jumps, model.tear, limits)
+/// The states of a run under one model, as far as there is time for them.
+pub(crate) fn states_of(
+    judge: &Judge<'_>,
+    effects: &Effects,
+    model: &Model,
+    limits: Limits,
+) -> States {
+    enumerate_until(effects, model.sync_jumps, model.tear, limits, &|| {
+        judge.is_over()
+    })
 }
 
 /// What a checker says, without what differs from run to run: words with a digit in them are numbers, hashes and names by chance.
@@ -404,12 +439,12 @@ pub(crate) fn still_broken(
     (kind, kin): (Kind, &str),
 ) -> io::Result<Option<(usize, usize)>> {
     let effects = Effects::new(run, model);
-    let states = states_of(&effects, model, options.limits);
+    let states = states_of(judge, &effects, model, options.limits);
     if planted::is(Planted::RepairBelieved) {
         return Ok(Some((0, states.all.len())));
     }
     let verdicts = judge.all(&effects, &states.all, options.jobs)?;
-    if verdicts.iter().any(Option::is_none) {
+    if states.ended.is_some() || verdicts.iter().any(Option::is_none) {
         return Ok(None);
     }
     let groups = groups(judge, &effects, &states.all, &verdicts)?;

@@ -3,8 +3,8 @@
 //! debuggers, in symbols of the program (`v8dbg_…`); only the order within a scope, and the place of the table of positions, are known
 //! here (V8 10.2 to 13.6, which Node 18 to 24 have). Nothing runs in the program, and it needs no options.
 //!
-//! The place is that of the call if V8 has kept positions (`--no-enable-lazy-source-positions`) and interprets the function; else it is
-//! the beginning of the function. A function that V8 has put into its caller has no frame.
+//! The place is that of the call if V8 interprets the function and has a table of its positions; else it is the beginning of the
+//! function. A function that V8 has put into its caller has no frame.
 //!
 //! What is read may be anything: each pointer is followed a bounded number of times, and what cannot be is left out. The caller
 //! sleeps, so nothing in its heap moves.
