@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// One verdict in this many is asked for twice, and the first of each kind.
 const TWICE: usize = 50;
+/// Most states that are judged in the order in which they are told.
+const IN_ORDER_MAX: usize = 4000;
 /// Most looks of checkers that are remembered.
 const LOOKS_MAX: usize = 1 << 21;
 
@@ -309,18 +311,20 @@ impl<'a> Judge<'a> {
         jobs: usize,
     ) -> io::Result<Vec<Option<Verdict>>> {
         let former = Former::new(effects);
+        let order = order(effects, states, IN_ORDER_MAX);
         let next = AtomicUsize::new(0);
         let fault = planted::here();
         let work = || -> io::Result<Judged> {
             planted::plant_here(fault);
             let mut mine = Vec::new();
             loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                let Some(state) = states.get(i) else {
+                let done = next.fetch_add(1, Ordering::Relaxed);
+                let Some((i, state)) = order.get(done).and_then(|i| Some((*i, states.get(*i)?)))
+                else {
                     return Ok(mine);
                 };
                 if let Some((what, progress)) = &self.told {
-                    progress(what, i, states.len());
+                    progress(what, done, states.len());
                 }
                 let moment = match planted::is(Planted::FirstMoment) {
                     true => state.moments.0,
@@ -352,6 +356,31 @@ impl<'a> Judge<'a> {
         }
         Ok(verdicts)
     }
+}
+
+/// The order in which states are judged. Of a long run there may be no time for all: each behaviour has its turn, which is a kind of effect
+/// that is missing, the place in the program that made it, and for how long it has been missing, in powers of two.
+fn order(effects: &Effects, states: &[State], in_order_max: usize) -> Vec<usize> {
+    if states.len() <= in_order_max {
+        return (0..states.len()).collect();
+    }
+    let mut turns = HashMap::new();
+    let turn = |state: &State| {
+        let missing = state.bits.first_missing();
+        let last = state.bits.last().and_then(|e| effects.all.get(e));
+        let lost = effects.all.get(missing).zip(last).map(|(lost, last)| {
+            let since = last.step.checked_sub(lost.step);
+            let stack = effects.stacks.get(lost.step).copied();
+            (lost.class, stack, since.map(|s| s.checked_ilog2()))
+        });
+        let turn = turns.entry((state.way, lost)).or_insert(0usize);
+        *turn += 1;
+        *turn
+    };
+    let turns: Vec<usize> = states.iter().map(turn).collect();
+    let mut order: Vec<usize> = (0..states.len()).collect();
+    order.sort_by_key(|i| turns[*i]);
+    order
 }
 
 /// The states of a run under one model, as far as there is time for them.
@@ -450,4 +479,60 @@ pub(crate) fn still_broken(
     let groups = groups(judge, &effects, &states.all, &verdicts)?;
     let broken = groups.get(&(kind, kin.to_owned())).map_or(0, Vec::len);
     Ok(Some((broken, states.all.len())))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::effects::What;
+    use crate::script::Script;
+
+    #[test]
+    fn of_many_alike_the_one_that_forgets_its_sync_has_an_early_turn() {
+        const ODD: usize = 140;
+        let mut script = Script::new();
+        let mut odd = 0;
+        for i in 0..150 {
+            let name = format!("f{i}");
+            script = script.make("t").write("t", 0, &[b'x'; 100]);
+            match i == ODD {
+                true => odd = script.ino("t"),
+                false => script = script.fsync("t"),
+            }
+            script = script.rename("t", &name);
+        }
+        let mut run = script.run();
+        for step in &mut run.steps {
+            // All of a kind are made at one place of the program.
+            step.stack = match step.what {
+                What::Make { .. } => 1,
+                What::Write { .. } => 2,
+                What::Fsync { .. } => 3,
+                _ => 4,
+            };
+        }
+        let model = Model::shipped("ext4").unwrap();
+        let effects = Effects::new(&run, &model);
+        let states = enumerate_until(
+            &effects,
+            model.sync_jumps,
+            model.tear,
+            Limits::default(),
+            &|| false,
+        );
+        // It has its last name, and no content.
+        let shows = |state: &State| {
+            let disk = Former::once(&effects, &state.bits, state.tear);
+            let named = disk.lookup(crate::effects::ROOT, format!("f{ODD}").as_bytes());
+            named == Some(odd) && disk.size(odd) == 0
+        };
+        let turn = |order: Vec<usize>| order.iter().position(|i| shows(&states.all[*i])).unwrap();
+        let told = turn(order(&effects, &states.all, usize::MAX));
+        let taken = turn(order(&effects, &states.all, 0));
+        assert!(told > 500 && taken < 100, "{told}, {taken}");
+        let mut all = order(&effects, &states.all, 0);
+        all.sort_unstable();
+        assert_eq!(all, order(&effects, &states.all, usize::MAX));
+    }
 }

@@ -152,6 +152,7 @@ pub(super) fn build(run: &Run, model: &Model, coarse: u64, fault: Option<Fault>)
         upto: vec![0],
         acked: vec![0],
         acks: Vec::new(),
+        stacks: run.steps.iter().map(|s| s.stack).collect(),
         left_out: 0,
     };
     for (i, step) in run.steps.iter().enumerate() {

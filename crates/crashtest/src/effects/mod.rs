@@ -224,6 +224,8 @@ pub struct Effects {
     pub acked: Vec<usize>,
     /// The acknowledgements, in order.
     pub acks: Vec<String>,
+    /// For each step: calls of the same stack are one behaviour.
+    pub stacks: Vec<u64>,
     /// Steps that were left out because the run is too long.
     pub left_out: usize,
 }
