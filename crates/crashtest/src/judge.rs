@@ -358,8 +358,9 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// The order in which states are judged. Of a long run there may be no time for all: each behaviour has its turn, which is a kind of effect
-/// that is missing, the place in the program that made it, and for how long it has been missing, in powers of two.
+/// The order in which states are judged. Of a long run there may be no time for all: each behaviour has its turn, which is
+/// a kind of effect that is missing, the place in the program that made it, and for how long it has been missing, in powers
+/// of two.
 fn order(effects: &Effects, states: &[State], in_order_max: usize) -> Vec<usize> {
     if states.len() <= in_order_max {
         return (0..states.len()).collect();

@@ -1,4 +1,5 @@
-//! A program of many threads is recorded and explored: each call has its thread, and the one thread that forgets a sync is found.
+//! A program of many threads is recorded and explored: each call has its thread, and the one thread that forgets a sync is
+//! found.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeSet;

@@ -1,7 +1,8 @@
 //! The order of effect: one lock under which a call changes the tree and is written to the trace.
 //!
-//! Invariants: the trace holds the calls in the order in which they changed the tree; a call that could not be written to the
-//! trace is the last one: it fails, and so does every later call that would change something. So they do after [`Calls::close`].
+//! Invariants: the trace holds the calls in the order in which they changed the tree; a call that could not be written to
+//! the trace is the last one: it fails, and so does every later call that would change something. So they do after
+//! [`Calls::close`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;

@@ -140,8 +140,9 @@ impl Chance {
     }
 }
 
-/// Forms trees from states: prefixes are kept at intervals, so that few effects are applied anew. Where a state lacks little of a prefix,
-/// it is that prefix with the names and files made anew that the missing effects change: nothing else depends on them.
+/// Forms trees from states: prefixes are kept at intervals, so that few effects are applied anew. Where a state lacks
+/// little of a prefix, it is that prefix with the names and files made anew that the missing effects change: nothing else
+/// depends on them.
 pub struct Former<'a> {
     effects: &'a Effects,
     every: usize,
@@ -269,8 +270,8 @@ impl<'a> Former<'a> {
         }
     }
 
-    /// The prefix of the first `last` effects, with everything made anew that a missing effect acts on: from the kept prefix `start` on,
-    /// where none is missing.
+    /// The prefix of the first `last` effects, with everything made anew that a missing effect acts on: from the kept
+    /// prefix `start` on, where none is missing.
     fn mended(
         &self,
         bits: &Bits,

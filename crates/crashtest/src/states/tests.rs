@@ -6,7 +6,8 @@ use crate::effects::{Effects, Run};
 use crate::models::Model;
 use crate::script::Script;
 
-/// Files that are written, renamed, cut and removed, among others that stay: names come back, and some effects fall on one file.
+/// Files that are written, renamed, cut and removed, among others that stay: names come back, and some effects fall on one
+/// file.
 fn mixed(files: usize) -> Run {
     let mut script = Script::new()
         .mkdir("d")

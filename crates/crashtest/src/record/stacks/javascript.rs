@@ -1,10 +1,11 @@
-//! Frames of JavaScript in a process that runs V8 as Node has it: read from its heap. Each frame of V8 has its function at a fixed
-//! distance from its frame pointer; the function leads to its script and to its place there. The distances are those that V8 gives to
-//! debuggers, in symbols of the program (`v8dbg_…`); only the order within a scope, and the place of the table of positions, are known
-//! here (V8 10.2 to 13.6, which Node 18 to 24 have). Nothing runs in the program, and it needs no options.
+//! Frames of JavaScript in a process that runs V8 as Node has it: read from its heap. Each frame of V8 has its function at
+//! a fixed distance from its frame pointer; the function leads to its script and to its place there. The distances are
+//! those that V8 gives to debuggers, in symbols of the program (`v8dbg_…`); only the order within a scope, and the place of
+//! the table of positions, are known here (V8 10.2 to 13.6, which Node 18 to 24 have). Nothing runs in the program, and it
+//! needs no options.
 //!
-//! The place is that of the call if V8 interprets the function and has a table of its positions; else it is the beginning of the
-//! function. A function that V8 has put into its caller has no frame.
+//! The place is that of the call if V8 interprets the function and has a table of its positions; else it is the beginning
+//! of the function. A function that V8 has put into its caller has no frame.
 //!
 //! What is read may be anything: each pointer is followed a bounded number of times, and what cannot be is left out. The caller
 //! sleeps, so nothing in its heap moves.
@@ -388,8 +389,9 @@ fn decoded(path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The position of a bytecode by a table: differences of offset and position from one entry to the next. Each is a number whose bits
-/// come seven by seven, the lowest first, and whose lowest bit is its sign; a negative offset is that of an expression.
+/// The position of a bytecode by a table: differences of offset and position from one entry to the next. Each is a number
+/// whose bits come seven by seven, the lowest first, and whose lowest bit is its sign; a negative offset is that of an
+/// expression.
 fn position(table: &[u8], offset: i64) -> Option<u32> {
     let mut bytes = table.iter().copied();
     let (mut code, mut place, mut last) = (-1i64, 0i64, None);

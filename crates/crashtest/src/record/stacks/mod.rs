@@ -8,8 +8,8 @@
 //! A loop makes its calls from the same stack: where its return addresses lay, and what they were, is remembered. If they are still
 //! there, the stack is the one that was unwound before.
 //!
-//! Where a stack leads into CPython, the frames of Python take the place of those of its interpreter (`python`); where it leads into V8,
-//! those of JavaScript (`javascript`).
+//! Where a stack leads into CPython, the frames of Python take the place of those of its interpreter (`python`); where it
+//! leads into V8, those of JavaScript (`javascript`).
 //!
 //! Threads of the server read these files, so none of them may be on the mount itself: objects there are not opened.
 
