@@ -114,12 +114,8 @@ pub fn explore_watched(
     stop: &AtomicBool,
     progress: &Progress<'_>,
 ) -> io::Result<Outcome> {
-    let mut judge = Judge::new(
-        checker,
-        Instant::now() + options.budget,
-        stop,
-        options.prune,
-    );
+    let end = Instant::now() + options.budget;
+    let mut judge = Judge::new(checker, end, stop, options.prune);
     let mut outcome = Outcome::default();
     let mut found: BTreeMap<(Kind, String), Finding> = BTreeMap::new();
     let recover = checker.recover.as_deref();
@@ -128,8 +124,13 @@ pub fn explore_watched(
         .map(|r| recovery::Recorder::new(r, checker.time, stop));
     outcome.recoveries = recoveries.as_ref().map(|_| Recoveries::default());
     for (m, model) in options.models.iter().enumerate() {
+        // Each model gets an equal part of the time that is left.
+        let left = end.saturating_duration_since(Instant::now());
+        let models = u32::try_from(options.models.len() - m).unwrap_or(1);
+        judge.stop_at(Instant::now() + left / models);
         let effects = Effects::new(run, model);
-        let states = states_of(&effects, model, options.limits);
+        let states = states_of(&judge, &effects, model, options.limits);
+        outcome.cut_short |= states.ended.is_some();
         judge.tell(format!("states on {}", model.name), progress);
         let verdicts = judge.all(&effects, &states.all, options.jobs)?;
         judge.tell(format!("repairs on {}", model.name), progress);
@@ -150,9 +151,10 @@ pub fn explore_watched(
             broken: count(&|v| v.as_ref().is_some_and(Verdict::is_broken)),
             none: count(&|v| matches!(v, Some(Verdict::None))),
             coverage: states.coverage.clone(),
-            basic: basic
-                .into_iter()
-                .all(|(s, v)| s.way > Way::Lost || v.is_some()),
+            basic: states.ended.is_none_or(|way| way > Way::Lost)
+                && basic
+                    .into_iter()
+                    .all(|(s, v)| s.way > Way::Lost || v.is_some()),
             left_out: effects.left_out,
         });
         for ((kind, kin), broken) in groups(&judge, &effects, &states.all, &verdicts)? {
@@ -213,7 +215,8 @@ pub fn explore_watched(
         }
     }
     outcome.interrupted = stop.load(Ordering::Relaxed);
-    outcome.cut_short = outcome.explored.iter().any(|e| e.judged < e.trees) && !outcome.interrupted;
+    outcome.cut_short |= outcome.explored.iter().any(|e| e.judged < e.trees);
+    outcome.cut_short &= !outcome.interrupted;
     outcome.findings = found.into_values().collect();
     // Worst first: broken before lost, then what most models allow.
     outcome

@@ -8,16 +8,20 @@ use crate::check::{Checker, Verdict};
 use crate::effects::{Effects, Run};
 use crate::models::Model;
 use crate::planted::{self, Planted};
-use crate::record::view::{Look, View};
-use crate::states::{Former, Limits, State, enumerate};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::record::view::{Look, Looked, Shown, View};
+use crate::states::{Former, Limits, State, States, enumerate_until};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One verdict in this many is asked for twice, and so is the first of each kind.
 const TWICE: usize = 50;
+/// Most states that are judged in the order in which they are told.
+const IN_ORDER_MAX: usize = 4000;
+/// Most looks of checkers that are remembered.
+const LOOKS_MAX: usize = 1 << 21;
 
 /// Subject and limits of an exploration.
 #[derive(Clone, Debug)]
@@ -85,24 +89,39 @@ type Judged = Vec<(usize, Option<Verdict>)>;
 
 /// The looks of a checker, what they showed, and its verdict.
 struct Footprint {
-    looks: Vec<(Look, u128)>,
+    looks: Vec<Shown>,
     verdict: Verdict,
+    /// The look by which the last tree differed: the next one may, too.
+    telling: AtomicUsize,
 }
 
 impl Footprint {
     /// Whether a checker sees the same in this tree.
     fn fits(&self, view: &View<'_>) -> bool {
-        self.looks
-            .iter()
-            .all(|(look, seen)| view.seen(look) == *seen)
+        let hint = self.telling.load(Ordering::Relaxed);
+        match view.differs(&self.looks, hint) {
+            Some(at) => {
+                self.telling.store(at, Ordering::Relaxed);
+                false
+            }
+            None => true,
+        }
     }
+}
+
+/// The last footprints, up to a number of looks.
+#[derive(Default)]
+struct Footprints {
+    all: VecDeque<Arc<Footprint>>,
+    looks: usize,
+    looked: Looked,
 }
 
 /// Judges states, and remembers verdicts.
 pub struct Judge<'a> {
     checker: &'a Checker,
     known: Mutex<HashMap<Key, Verdict>>,
-    footprints: Mutex<Vec<Arc<Footprint>>>,
+    footprints: Mutex<Footprints>,
     checks: AtomicUsize,
     flaky: Mutex<Vec<String>>,
     lines: Mutex<BTreeSet<String>>,
@@ -136,6 +155,11 @@ impl<'a> Judge<'a> {
             prune,
             told: None,
         }
+    }
+
+    /// Sets the time at which it stops.
+    pub(crate) fn stop_at(&mut self, until: Instant) {
+        self.until = until;
     }
 
     /// Reports progress from now on.
@@ -236,30 +260,36 @@ impl<'a> Judge<'a> {
         Ok(Some(verdict))
     }
 
+    fn footprints(&self) -> MutexGuard<'_, Footprints> {
+        self.footprints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The verdict of a state that looks the same to the checker.
     fn look_alike(&self, view: &View<'_>) -> Option<Verdict> {
-        let known: Vec<Arc<Footprint>> = {
-            let footprints = self.footprints.lock();
-            let footprints = footprints.unwrap_or_else(PoisonError::into_inner);
-            footprints.clone()
-        };
+        let known = self.footprints().all.clone();
         // Neighbours in the order of states are alike: the last first.
         let fits = known.iter().rev().find(|f| f.fits(view));
         fits.map(|f| f.verdict.clone())
     }
 
     fn remember(&self, view: &View<'_>, looks: Vec<Look>, verdict: &Verdict) {
-        let seen = looks.into_iter().map(|look| {
-            let seen = view.seen(&look);
-            (look, seen)
-        });
-        let footprint = Arc::new(Footprint {
-            looks: seen.collect(),
+        let mut footprints = self.footprints();
+        let looked = &mut footprints.looked;
+        let looks: Vec<Shown> = looks.into_iter().map(|l| looked.shown(l, view)).collect();
+        footprints.looks += looks.len();
+        footprints.all.push_back(Arc::new(Footprint {
+            looks,
             verdict: verdict.clone(),
-        });
-        let footprints = self.footprints.lock();
-        let mut footprints = footprints.unwrap_or_else(PoisonError::into_inner);
-        footprints.push(footprint);
+            telling: AtomicUsize::new(0),
+        }));
+        while footprints.looks > LOOKS_MAX
+            && footprints.all.len() > 1
+            && let Some(oldest) = footprints.all.pop_front()
+        {
+            footprints.looks -= oldest.looks.len();
+        }
     }
 
     /// Whether this verdict is new.
@@ -282,18 +312,20 @@ impl<'a> Judge<'a> {
         jobs: usize,
     ) -> io::Result<Vec<Option<Verdict>>> {
         let former = Former::new(effects);
+        let order = order(effects, states, IN_ORDER_MAX);
         let next = AtomicUsize::new(0);
         let fault = planted::here();
         let work = || -> io::Result<Judged> {
             planted::plant_here(fault);
             let mut mine = Vec::new();
             loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                let Some(state) = states.get(i) else {
+                let done = next.fetch_add(1, Ordering::Relaxed);
+                let Some((i, state)) = order.get(done).and_then(|i| Some((*i, states.get(*i)?)))
+                else {
                     return Ok(mine);
                 };
                 if let Some((what, progress)) = &self.told {
-                    progress(what, i, states.len());
+                    progress(what, done, states.len());
                 }
                 let moment = match planted::is(Planted::FirstMoment) {
                     true => state.moments.0,
@@ -327,9 +359,42 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// The states of a run under one model.
-pub(crate) fn states_of(effects: &Effects, model: &Model, limits: Limits) -> crate::states::States {
-    enumerate(effects, model.sync_jumps, model.tear, limits)
+/// The order in which states are judged. Of a long run there may be no time for all: each behaviour has its turn, which is
+/// a kind of effect that is missing, the place in the program that made it, and for how long it has been missing, in powers
+/// of two.
+fn order(effects: &Effects, states: &[State], in_order_max: usize) -> Vec<usize> {
+    if states.len() <= in_order_max {
+        return (0..states.len()).collect();
+    }
+    let mut turns = HashMap::new();
+    let turn = |state: &State| {
+        let missing = state.bits.first_missing();
+        let last = state.bits.last().and_then(|e| effects.all.get(e));
+        let lost = effects.all.get(missing).zip(last).map(|(lost, last)| {
+            let since = last.step.checked_sub(lost.step);
+            let stack = effects.stacks.get(lost.step).copied();
+            (lost.class, stack, since.map(|s| s.checked_ilog2()))
+        });
+        let turn = turns.entry((state.way, lost)).or_insert(0usize);
+        *turn += 1;
+        *turn
+    };
+    let turns: Vec<usize> = states.iter().map(turn).collect();
+    let mut order: Vec<usize> = (0..states.len()).collect();
+    order.sort_by_key(|i| turns[*i]);
+    order
+}
+
+/// The states of a run under one model, as far as there is time for them.
+pub(crate) fn states_of(
+    judge: &Judge<'_>,
+    effects: &Effects,
+    model: &Model,
+    limits: Limits,
+) -> States {
+    enumerate_until(effects, model.sync_jumps, model.tear, limits, &|| {
+        judge.is_over()
+    })
 }
 
 /// The output of a checker without the parts that differ from run to run: words with a digit in them are numbers,
@@ -406,15 +471,71 @@ pub(crate) fn still_broken(
     (kind, kin): (Kind, &str),
 ) -> io::Result<Option<(usize, usize)>> {
     let effects = Effects::new(run, model);
-    let states = states_of(&effects, model, options.limits);
+    let states = states_of(judge, &effects, model, options.limits);
     if planted::is(Planted::RepairBelieved) {
         return Ok(Some((0, states.all.len())));
     }
     let verdicts = judge.all(&effects, &states.all, options.jobs)?;
-    if verdicts.iter().any(Option::is_none) {
+    if states.ended.is_some() || verdicts.iter().any(Option::is_none) {
         return Ok(None);
     }
     let groups = groups(judge, &effects, &states.all, &verdicts)?;
     let broken = groups.get(&(kind, kin.to_owned())).map_or(0, Vec::len);
     Ok(Some((broken, states.all.len())))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::effects::What;
+    use crate::script::Script;
+
+    #[test]
+    fn of_many_alike_the_one_that_forgets_its_sync_has_an_early_turn() {
+        const ODD: usize = 140;
+        let mut script = Script::new();
+        let mut odd = 0;
+        for i in 0..150 {
+            let name = format!("f{i}");
+            script = script.make("t").write("t", 0, &[b'x'; 100]);
+            match i == ODD {
+                true => odd = script.ino("t"),
+                false => script = script.fsync("t"),
+            }
+            script = script.rename("t", &name);
+        }
+        let mut run = script.run();
+        for step in &mut run.steps {
+            // All of a kind are made at one place of the program.
+            step.stack = match step.what {
+                What::Make { .. } => 1,
+                What::Write { .. } => 2,
+                What::Fsync { .. } => 3,
+                _ => 4,
+            };
+        }
+        let model = Model::shipped("ext4").unwrap();
+        let effects = Effects::new(&run, &model);
+        let states = enumerate_until(
+            &effects,
+            model.sync_jumps,
+            model.tear,
+            Limits::default(),
+            &|| false,
+        );
+        // It has its last name, and no content.
+        let shows = |state: &State| {
+            let disk = Former::once(&effects, &state.bits, state.tear);
+            let named = disk.lookup(crate::effects::ROOT, format!("f{ODD}").as_bytes());
+            named == Some(odd) && disk.size(odd) == 0
+        };
+        let turn = |order: Vec<usize>| order.iter().position(|i| shows(&states.all[*i])).unwrap();
+        let told = turn(order(&effects, &states.all, usize::MAX));
+        let taken = turn(order(&effects, &states.all, 0));
+        assert!(told > 500 && taken < 100, "{told}, {taken}");
+        let mut all = order(&effects, &states.all, 0);
+        all.sort_unstable();
+        assert_eq!(all, order(&effects, &states.all, usize::MAX));
+    }
 }

@@ -89,7 +89,7 @@ impl Script {
             What::Write {
                 ino,
                 offset,
-                bytes: Arc::from(bytes),
+                bytes: bytes.into(),
             },
             format!("write {path}"),
         )

@@ -5,10 +5,9 @@
 //! reported can go together.
 
 use crate::effects::{Effects, Run, What};
-use crate::judge::{Judge, Options};
+use crate::judge::{Judge, Options, states_of};
 use crate::models::Model;
 use crate::planted::{self, Planted};
-use crate::states::enumerate;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 
@@ -59,7 +58,10 @@ fn broken(
     options: &Options,
 ) -> io::Result<Option<Broken>> {
     let effects = Effects::new(run, model);
-    let states = enumerate(&effects, model.sync_jumps, model.tear, options.limits);
+    let states = states_of(judge, &effects, model, options.limits);
+    if states.ended.is_some() {
+        return Ok(None);
+    }
     let verdicts = judge.all(&effects, &states.all, options.jobs)?;
     let mut broken = Broken::new();
     for (state, verdict) in states.all.iter().zip(&verdicts) {

@@ -57,7 +57,7 @@ fn replaced(over: bool) -> Run {
         base.apply(&Change::Data {
             ino: 2,
             offset: 0,
-            bytes: Arc::from(vec![b'o'; 5000]),
+            bytes: vec![b'o'; 5000].into(),
             range: (0, 5000),
         });
         base.apply(&Change::Grow { ino: 2, size: 5000 });
@@ -72,7 +72,7 @@ fn replaced(over: bool) -> Run {
         What::Write {
             ino: 3,
             offset: 0,
-            bytes: Arc::from(vec![b'n'; 9000]),
+            bytes: vec![b'n'; 9000].into(),
         },
         What::Close { ino: 3 },
         What::Rename {

@@ -515,6 +515,109 @@ fn calls_of_python_have_the_line_of_python() {
     }
 }
 
+/// The steps of a trace with their places, without what closes.
+#[cfg(target_arch = "x86_64")]
+fn places(trace: &Trace) -> Vec<(String, String, Option<u32>)> {
+    let found = steadfast_crashtest::effects::Run::of_trace(trace).unwrap();
+    let all = found.steps.iter().filter_map(|step| {
+        let word = step.text.split(' ').next()?.to_owned();
+        let place = step.location.as_ref()?;
+        (word != "close").then(|| (word, place.file.clone(), place.line))
+    });
+    all.collect()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_of_node_have_the_place_in_javascript() {
+    let version = Command::new("node").arg("--version").output();
+    let known = |text: &str| {
+        ["v18.", "v20.", "v22.", "v24."]
+            .iter()
+            .any(|v| text.starts_with(v))
+    };
+    if !version.is_ok_and(|v| known(&String::from_utf8_lossy(&v.stdout))) {
+        eprintln!("left out: there is no Node 18, 20, 22 or 24");
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, code: &str| -> Vec<u8> {
+        let path = place.path().join(name);
+        fs::write(&path, code).unwrap();
+        path.into_os_string().into_vec()
+    };
+    // A character of two bytes makes the source one of two bytes each.
+    let code = "// \u{2192}\n\
+        const save = (name) => {\n\
+        \x20 const f = fs.openSync(name, 'w');\n\
+        \x20 fs.writeSync(f,\n\
+        \x20   'x');\n\
+        \x20 fs.fsyncSync(f);\n\
+        \x20 fs.closeSync(f);\n\
+        };\n\
+        class Store {\n\
+        \x20 put(name) {\n\
+        \x20   save(name);\n\
+        \x20 }\n\
+        }\n\
+        save('a');\n\
+        new Store().put('b');\n\
+        fs.mkdirSync('d');\n";
+    let script = write("näme.js", &format!("const fs = require('fs'); {code}"));
+    let module = write("a module.mjs", &format!("import fs from 'fs'; {code}"));
+    for file in [&script, &module] {
+        let trace = Run::new().words(&[b"node", file]);
+        let once = [("create", Some(3)), ("write", Some(4)), ("fsync", Some(6))];
+        let mut expected = once.repeat(2);
+        expected.push(("mkdir", Some(16)));
+        let expected = expected.iter().map(|(word, line)| {
+            let file = String::from_utf8(file.clone()).unwrap();
+            ((*word).to_owned(), file, *line)
+        });
+        assert_eq!(places(&trace), expected.collect::<Vec<_>>());
+        // The callers, too.
+        let functions = |stack: &steadfast_crashtest::trace::Stack| -> Vec<String> {
+            let all = stack.frames.iter().filter_map(|f| f.function.clone());
+            all.filter(|f| f == "save" || f == "put").collect()
+        };
+        let stacks: Vec<_> = trace.stacks.iter().map(functions).collect();
+        assert!(stacks.contains(&vec!["save".to_owned(), "put".to_owned()]));
+    }
+    // Code that V8 has compiled, again and again from the same place.
+    let hot = write(
+        "hot.js",
+        "const fs = require('fs');\n\
+        const f = fs.openSync('f', 'w');\n\
+        function grow(i) {\n\
+        \x20 fs.writeSync(f, `${i}`);\n\
+        }\n\
+        for (let i = 0; i < 3000; i++) grow(i);\n",
+    );
+    let trace = Run::new().words(&[b"node", &hot]);
+    let hot = String::from_utf8(hot).unwrap();
+    let places_there = places(&trace);
+    // The kernel parts what crosses a page.
+    assert!(places_there.len() >= 3001);
+    assert!(
+        places_there
+            .iter()
+            .all(|(_, file, line)| *file == hot && line.is_some_and(|l| l <= 6))
+    );
+    // A thread of its pool has no frame of JavaScript.
+    let pool = write(
+        "pool.js",
+        "require('fs').promises.writeFile('a', 'x').then(() => {});\n",
+    );
+    let trace = Run::new().words(&[b"node", &pool]);
+    let places_there = places(&trace);
+    assert_eq!(places_there.len(), 2);
+    assert!(
+        places_there
+            .iter()
+            .all(|(_, file, _)| !file.contains("pool.js"))
+    );
+}
+
 #[test]
 fn what_was_written_is_read_again_and_overwritten_while_it_is_recorded() {
     // Parts of pages in disorder, more of them than a page keeps in pieces, and reads that the kernel's cache does not answer.

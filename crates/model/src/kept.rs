@@ -5,7 +5,7 @@
 
 use crate::pages::PAGE;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Most pieces of a page; with more, its bytes are fetched.
 const PIECES_MAX: usize = 12;
@@ -48,6 +48,7 @@ struct Piece {
 pub(crate) struct KeptPage {
     store: Arc<dyn Store>,
     pieces: Box<[Piece]>,
+    digest: OnceLock<Option<u128>>,
 }
 
 impl KeptPage {
@@ -56,6 +57,7 @@ impl KeptPage {
         KeptPage {
             store: Arc::clone(&kept.store),
             pieces: Box::from([piece(from, len, kept.offset)]),
+            digest: OnceLock::new(),
         }
     }
 
@@ -92,6 +94,7 @@ impl KeptPage {
         (pieces.len() <= PIECES_MAX).then(|| KeptPage {
             store: Arc::clone(&self.store),
             pieces: pieces.into(),
+            digest: OnceLock::new(),
         })
     }
 
@@ -107,6 +110,11 @@ impl KeptPage {
                 self.store.read(offset, &mut buf[start - from..end - from]);
             }
         }
+    }
+
+    /// The hash of its bytes, computed once; `None` if all are zero.
+    pub(crate) fn digest(&self, of: impl FnOnce(&[u8; PAGE]) -> Option<u128>) -> Option<u128> {
+        *self.digest.get_or_init(|| of(&self.bytes()))
     }
 
     /// All bytes.

@@ -39,6 +39,7 @@ pub use kept::{Kept, Store};
 pub use memfs::{MemFs, TestClock};
 pub use op::{Call, Data, Handles, Op, OpResult, Outcome, Path, Seen, Step, Target};
 pub use ordered::{Cut, History, Rules, Violation};
+pub use pmap::PMap;
 pub use prefix::{PrefixHistory, PrefixViolation, TreeSequence};
 pub use relaxed::{RelaxedHistory, RelaxedViolation};
 pub use snapshot::{Digest, Observe, Snapshot};

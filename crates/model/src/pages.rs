@@ -38,11 +38,14 @@ impl Page {
 
     /// `None` if all bytes are zero.
     fn digest(&self) -> Option<u128> {
-        *self.digest.get_or_init(|| {
-            let zero = self.bytes.iter().all(|b| *b == 0);
-            (!zero).then(|| Hasher128::new(11).bytes(&self.bytes).finish())
-        })
+        *self.digest.get_or_init(|| hash(&self.bytes))
     }
+}
+
+/// `None` if all bytes are zero.
+fn hash(bytes: &[u8; PAGE]) -> Option<u128> {
+    let zero = bytes.iter().all(|b| *b == 0);
+    (!zero).then(|| Hasher128::new(11).bytes(bytes).finish())
 }
 
 #[derive(Clone, Default)]
@@ -323,7 +326,7 @@ fn sum(slot: &Slot, level: u32, base: u64) -> u128 {
     match slot {
         Slot::Empty => 0,
         Slot::Page(page) => page.digest().map_or(0, placed),
-        Slot::Kept(page) => Page::new(page.bytes()).digest().map_or(0, placed),
+        Slot::Kept(page) => page.digest(hash).map_or(0, placed),
         Slot::Branch(branch) => *branch.sum.get_or_init(|| {
             let below = branch.slots.iter().enumerate().map(|(i, slot)| {
                 let base = base + ((i as u64) << (BITS * (level - 1)));

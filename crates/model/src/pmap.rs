@@ -32,7 +32,7 @@ fn digit(key: u64, depth: u32) -> usize {
 
 /// The map.
 #[derive(Debug)]
-pub(crate) struct PMap<T> {
+pub struct PMap<T> {
     root: Slot<T>,
     len: usize,
 }
@@ -53,19 +53,37 @@ pub(crate) struct Change<'a, T> {
     pub(crate) after: Option<&'a T>,
 }
 
+impl<T: Clone> Default for PMap<T> {
+    fn default() -> PMap<T> {
+        PMap::new()
+    }
+}
+
 impl<T: Clone> PMap<T> {
-    pub(crate) fn new() -> PMap<T> {
+    /// An empty map.
+    #[must_use]
+    pub fn new() -> PMap<T> {
         PMap {
             root: Slot::Empty,
             len: 0,
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many keys it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.len
     }
 
-    pub(crate) fn get(&self, key: u64) -> Option<&T> {
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: u64) -> Option<&T> {
         let mut slot = &self.root;
         let mut depth = 0;
         loop {
@@ -78,7 +96,8 @@ impl<T: Clone> PMap<T> {
         }
     }
 
-    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut T> {
+    /// The value of a key, copied first if another version shares it.
+    pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
         // First look, so that a miss copies nothing.
         self.get(key)?;
         let mut slot = &mut self.root;
@@ -93,7 +112,8 @@ impl<T: Clone> PMap<T> {
         }
     }
 
-    pub(crate) fn insert(&mut self, key: u64, value: T) {
+    /// Sets the value of a key.
+    pub fn insert(&mut self, key: u64, value: T) {
         let mut slot = &mut self.root;
         let mut depth = 0;
         loop {
@@ -120,7 +140,8 @@ impl<T: Clone> PMap<T> {
         }
     }
 
-    pub(crate) fn remove(&mut self, key: u64) {
+    /// Takes a key out.
+    pub fn remove(&mut self, key: u64) {
         if self.get(key).is_none() {
             return;
         }

@@ -102,6 +102,14 @@ impl Bits {
         Some(word * 64 + 63 - self.0[word].leading_zeros() as usize)
     }
 
+    /// The smallest number that is not in it.
+    #[must_use]
+    pub fn first_missing(&self) -> usize {
+        let full = self.0.iter().take_while(|w| **w == u64::MAX).count();
+        let rest = self.0.get(full).map_or(0, |w| w.trailing_ones());
+        full * 64 + rest as usize
+    }
+
     /// All elements, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(i, word)| {

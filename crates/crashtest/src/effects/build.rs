@@ -1,7 +1,7 @@
 //! Turns steps into effects, their order, and the demands of syncs.
 
 use super::{
-    Bits, Change, Disk, EFFECTS_MAX, Effect, Effects, Entry, Ino, Run, Step, What, is_dir,
+    Bits, Bytes, Change, Disk, EFFECTS_MAX, Effect, Effects, Entry, Ino, Run, Step, What, is_dir,
 };
 use crate::models::{Append, Classes, Demand, Heuristic, Hole, Model, Rename, Scope, Truncate};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -153,6 +153,7 @@ pub(super) fn build(run: &Run, model: &Model, coarse: u64, fault: Option<Fault>)
         upto: vec![0],
         acked: vec![0],
         acks: Vec::new(),
+        stacks: run.steps.iter().map(|s| s.stack).collect(),
         left_out: 0,
     };
     for (i, step) in run.steps.iter().enumerate() {
@@ -415,7 +416,7 @@ impl Builder<'_> {
         }
     }
 
-    fn write(&mut self, ino: Ino, offset: u64, bytes: &Arc<[u8]>) -> Vec<Proto> {
+    fn write(&mut self, ino: Ino, offset: u64, bytes: &Bytes) -> Vec<Proto> {
         let len = bytes.len() as u64;
         if len == 0 || is_dir(&self.now, ino) {
             return Vec::new();
@@ -435,7 +436,7 @@ impl Builder<'_> {
             let change = Change::Data {
                 ino,
                 offset,
-                bytes: Arc::clone(bytes),
+                bytes: bytes.clone(),
                 range,
             };
             let mut proto = Proto::new(Classes::DATA, vec![change]);
@@ -482,12 +483,12 @@ impl Builder<'_> {
             }
             let mut changes = vec![Change::Grow { ino, size: *to }];
             if self.model.hole == Hole::Garbage {
-                let garbage: Vec<u8> = (from..*to).map(garbage).collect();
-                let range = (0, garbage.len());
+                let bytes = Bytes::garbage(from..*to);
+                let range = (0, bytes.len());
                 changes.push(Change::Data {
                     ino,
                     offset: from,
-                    bytes: Arc::from(garbage),
+                    bytes,
                     range,
                 });
             }
@@ -684,6 +685,8 @@ impl Builder<'_> {
         for (ino, demand) in demands {
             self.demand(ino, *demand, &mut wanted);
         }
+        // What was demanded before is there with all that comes before it.
+        wanted.subtract(&self.demanded);
         let wanted = self.closure(&wanted, model.sync_jumps);
         let before = self.demanded.clone();
         self.demanded.add(&wanted);

@@ -4,10 +4,11 @@
 //! count that its names do not match, a directory that nothing names. [`Disk::observe`] and [`Disk::digest`] see what
 //! recovery would leave: the part that can be reached from the root, with content cut at the size.
 
-use std::collections::{BTreeMap, BTreeSet};
+use super::Bytes;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use steadfast_model::Hasher128;
 use steadfast_model::data::FileData;
+use steadfast_model::{Hasher128, PMap};
 use steadfast_vfs::FileKind;
 
 /// Number of an inode.
@@ -121,7 +122,7 @@ pub enum Change {
         /// Its offset.
         offset: u64,
         /// All bytes of the call.
-        bytes: Arc<[u8]>,
+        bytes: Bytes,
         /// Range of the written bytes.
         range: (usize, usize),
     },
@@ -184,15 +185,14 @@ pub struct Seen {
 /// A tree, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    nodes: Arc<BTreeMap<Ino, Arc<Node>>>,
+    nodes: PMap<Node>,
 }
 
 impl Default for Disk {
     fn default() -> Disk {
-        let root = Arc::new(Node::new(FileKind::Directory, 0o755));
-        Disk {
-            nodes: Arc::new(BTreeMap::from([(ROOT, root)])),
-        }
+        let mut nodes = PMap::new();
+        nodes.insert(ROOT, Node::new(FileKind::Directory, 0o755));
+        Disk { nodes }
     }
 }
 
@@ -200,7 +200,7 @@ impl Disk {
     /// An inode.
     #[must_use]
     pub fn node(&self, ino: Ino) -> Option<&Node> {
-        self.nodes.get(&ino).map(Arc::as_ref)
+        self.nodes.get(ino)
     }
 
     /// Inodes, whether a name refers to them or not.
@@ -229,12 +229,12 @@ impl Disk {
 
     /// Adds an inode; it is seen once a name refers to it.
     pub fn add(&mut self, ino: Ino, node: Node) {
-        Arc::make_mut(&mut self.nodes).insert(ino, Arc::new(node));
+        self.nodes.insert(ino, node);
     }
 
     fn change(&mut self, ino: Ino, f: impl FnOnce(&mut Node)) {
-        if let Some(node) = Arc::make_mut(&mut self.nodes).get_mut(&ino) {
-            f(Arc::make_mut(node));
+        if let Some(node) = self.nodes.get_mut(ino) {
+            f(node);
         }
     }
 
@@ -252,6 +252,29 @@ impl Disk {
                 f(entries);
             }
         });
+    }
+
+    /// Lets a name refer to an inode, or to none.
+    pub(crate) fn name(&mut self, (dir, name): (Ino, &[u8]), ino: Option<Ino>) {
+        self.dir(dir, |entries| {
+            match ino {
+                Some(ino) => entries.insert(Arc::from(name), ino),
+                None => entries.remove(name),
+            };
+        });
+    }
+
+    /// Lets an inode be what it is in another version, but for the names in it.
+    pub(crate) fn restore(&mut self, ino: Ino, of: &Disk) {
+        if let Some(old) = of.node(ino) {
+            self.change(ino, |node| {
+                let body = std::mem::replace(&mut node.body, Body::Special);
+                *node = old.clone();
+                if let Body::Dir(_) = body {
+                    node.body = body;
+                }
+            });
+        }
     }
 
     /// Applies a change. Inodes and names that do not exist are skipped.
@@ -283,10 +306,8 @@ impl Disk {
                 bytes,
                 range,
             } => {
-                if let Some(part) = bytes.get(range.0..range.1) {
-                    let at = offset.saturating_add(range.0 as u64);
-                    self.file(*ino, |_, data| data.write(at, part));
-                }
+                let at = offset.saturating_add(range.0 as u64);
+                self.file(*ino, |_, data| bytes.write(range.0..range.1, data, at));
             }
             Change::Zero { ino, offset, len } => {
                 self.file(*ino, |_, data| data.zero(*offset, *len));
@@ -314,28 +335,43 @@ impl Disk {
     /// name that leads to it: recovery does not keep two.
     fn walk(&self, f: &mut dyn FnMut(&[u8], Ino, &Node)) {
         let mut dirs = BTreeSet::from([ROOT]);
-        let mut todo = vec![(Vec::new(), ROOT)];
-        while let Some((path, ino)) = todo.pop() {
-            let Some(node) = self.node(ino) else {
+        let mut path = Vec::new();
+        let Some(root) = self.node(ROOT) else {
+            return;
+        };
+        f(&path, ROOT, root);
+        // Of each directory on the way: the length of its path, and the entries that are still to come, the next one last.
+        let mut todo = vec![(0, self.shown(root, &mut dirs))];
+        while let Some((len, entries)) = todo.last_mut() {
+            path.truncate(*len);
+            let Some((name, ino, node)) = entries.pop() else {
+                todo.pop();
                 continue;
             };
+            path.push(b'/');
+            path.extend_from_slice(name);
             f(&path, ino, node);
-            let Body::Dir(entries) = &node.body else {
-                continue;
-            };
-            for (name, child) in entries.iter().rev() {
-                let is_dir = self
-                    .node(*child)
-                    .is_some_and(|n| n.kind == FileKind::Directory);
-                if is_dir && !dirs.insert(*child) {
-                    continue;
-                }
-                let mut below = path.clone();
-                below.push(b'/');
-                below.extend_from_slice(name);
-                todo.push((below, *child));
+            if node.kind == FileKind::Directory {
+                todo.push((path.len(), self.shown(node, &mut dirs)));
             }
         }
+    }
+
+    /// The entries of a directory, the last name first, without directories that are shown elsewhere.
+    fn shown<'a>(
+        &'a self,
+        dir: &'a Node,
+        dirs: &mut BTreeSet<Ino>,
+    ) -> Vec<(&'a [u8], Ino, &'a Node)> {
+        let Body::Dir(entries) = &dir.body else {
+            return Vec::new();
+        };
+        let all = entries.iter().rev().filter_map(|(name, ino)| {
+            let node = self.node(*ino)?;
+            let elsewhere = node.kind == FileKind::Directory && !dirs.insert(*ino);
+            (!elsewhere).then_some((name.as_ref(), *ino, node))
+        });
+        all.collect()
     }
 
     /// The visible tree by path; the root's path is empty.
@@ -367,7 +403,7 @@ impl Disk {
     #[must_use]
     pub fn digest(&self) -> u128 {
         let mut sum = 0u128;
-        let mut first: BTreeMap<Ino, u128> = BTreeMap::new();
+        let mut first: HashMap<Ino, u128> = HashMap::with_capacity(self.nodes.len());
         self.walk(&mut |path, ino, node| {
             let mut h = Hasher128::new(31);
             h.bytes(path);
@@ -380,9 +416,14 @@ impl Disk {
             }
             match &node.body {
                 Body::File { size, data } => {
-                    let mut data = data.clone();
-                    data.resize(*size);
-                    h.u128(data.digest());
+                    h.u128(match data.size() == *size {
+                        true => data.digest(),
+                        false => {
+                            let mut data = data.clone();
+                            data.resize(*size);
+                            data.digest()
+                        }
+                    });
                 }
                 Body::Link(target) => {
                     h.bytes(target);

@@ -8,6 +8,7 @@
 
 mod bits;
 mod build;
+mod bytes;
 mod disk;
 mod recorded;
 
@@ -18,6 +19,7 @@ pub use bits::Bits;
 #[cfg(test)]
 pub(crate) use build::Fault;
 pub(crate) use build::garbage;
+pub use bytes::Bytes;
 pub use disk::{Body, Change, Disk, Ino, Node, ROOT, Seen};
 pub(crate) use recorded::{Names, scan, steps_of};
 pub use recorded::{disk_of, readable};
@@ -69,7 +71,7 @@ pub enum What {
         /// The offset.
         offset: u64,
         /// The bytes.
-        bytes: Arc<[u8]>,
+        bytes: Bytes,
     },
     /// The size is set.
     Truncate {
@@ -222,6 +224,8 @@ pub struct Effects {
     pub acked: Vec<usize>,
     /// The acknowledgements, in order.
     pub acks: Vec<String>,
+    /// For each step: calls of the same stack are one behaviour.
+    pub stacks: Vec<u64>,
     /// Steps that were left out because the run is too long.
     pub left_out: usize,
 }

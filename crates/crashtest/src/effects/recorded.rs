@@ -1,15 +1,16 @@
 //! A trace as a [`Run`].
 
-use super::{Body, Disk, Ino, Location, Node, ROOT, Run, Step, What};
+use super::{Body, Bytes, Disk, Ino, Location, Node, ROOT, Run, Step, What};
 use crate::trace::{Alloc, Call, Op, Rename, Stack, Trace, TraceError};
 use std::collections::HashMap;
 use std::sync::Arc;
 use steadfast_model::Tree;
-use steadfast_model::data::FileData;
-use steadfast_vfs::{Caller, Seek};
+use steadfast_vfs::Caller;
 
 /// Directories of libraries, whose frames say less than their callers'.
 const LIBRARIES: &[&str] = &["/libc.so", "/libc-", "/ld-", "/libpthread", "/libstdc++"];
+/// Most bytes that the writes of a run hold in memory: those of a longer run stay in its trace.
+const HELD_MAX: u64 = 64 << 20;
 /// Number of entries that are listed at a time.
 const BATCH: usize = 1024;
 
@@ -115,7 +116,7 @@ fn node_of(tree: &Tree, ino: Ino) -> Node {
     match &mut node.body {
         Body::File { size, data } => {
             *size = attr.size;
-            *data = contents(tree, ino);
+            *data = tree.data(ino).cloned().unwrap_or_default();
         }
         Body::Link(target) => *target = Arc::from(tree.readlink(ino).unwrap_or_default()),
         Body::Dir(_) | Body::Special => {}
@@ -123,31 +124,15 @@ fn node_of(tree: &Tree, ino: Ino) -> Node {
     node
 }
 
-fn contents(tree: &Tree, ino: Ino) -> FileData {
-    let mut data = FileData::new();
-    let mut buf = vec![0; 1 << 16];
-    let mut at = 0;
-    while let Ok(from) = tree.seek(ino, at, Seek::Data) {
-        match tree.read(ino, from, &mut buf) {
-            Ok(n) if n > 0 => {
-                data.write(from, &buf[..n]);
-                at = from + n as u64;
-            }
-            _ => break,
-        }
-    }
-    data
-}
-
 /// Source files of the language's library: their callers say more.
 fn is_of_library(file: &str) -> bool {
     file.starts_with("/rustc/") || file.contains("/go/src/") || file.contains("/sysdeps/")
 }
 
-/// Files of Python's library, but not of packages that were installed.
-fn is_of_python(file: &str) -> bool {
-    let of_library = file.contains("/lib/python3.") && !file.contains("-packages/");
-    of_library || file.starts_with("<frozen ")
+/// Files of the library of Python or Node, but not of packages that were installed.
+fn is_of_interpreter(file: &str) -> bool {
+    let of_python = file.contains("/lib/python3.") && !file.contains("-packages/");
+    of_python || file.starts_with("<frozen ") || file.starts_with("node:")
 }
 
 /// Functions of the language's library.
@@ -178,9 +163,9 @@ fn location(stack: Option<&Stack>) -> Option<Location> {
     };
     let frames = &stack?.frames;
     let lines = || frames.iter().filter(own).filter_map(|f| f.line.clone());
-    // Python's own library is named only if there is nothing else.
+    // The library of Python or Node is named only if there is nothing else.
     let mut all = lines()
-        .filter(|(file, _)| !is_of_python(file))
+        .filter(|(file, _)| !is_of_interpreter(file))
         .chain(lines());
     if let Some((file, line)) = all.next() {
         let line = Some(line);
@@ -208,18 +193,25 @@ impl Run {
             base: scan(&tree, &mut names),
             steps: Vec::new(),
         };
+        let written = |call: &Call| match &call.op {
+            Op::Write { data, .. } => data.len,
+            _ => 0,
+        };
+        let held = trace.calls.iter().map(written).sum::<u64>() <= HELD_MAX;
         for call in &trace.calls {
-            let before = call.outcome.is_done();
-            if before {
-                trace.replay(&mut tree, call)?;
-                let bytes = match &call.op {
-                    Op::Write { data, .. } => trace.bytes(*data)?,
-                    _ => Vec::new(),
-                };
-                let location = location(trace.stack(call));
-                steps_of(call, &bytes, location, &tree, &mut names, &mut run.steps);
+            if !call.outcome.is_done() {
+                continue;
             }
+            trace.replay(&mut tree, call)?;
+            let bytes = match &call.op {
+                Op::Write { data, .. } if held => trace.bytes(*data)?.into(),
+                Op::Write { data, .. } => Bytes::kept(trace.kept(*data), data.len as usize),
+                _ => Bytes::from(Vec::new()),
+            };
+            let location = location(trace.stack(call));
+            steps_of(call, bytes, location, &tree, &mut names, &mut run.steps);
         }
+        trace.check()?;
         Ok(run)
     }
 }
@@ -227,7 +219,7 @@ impl Run {
 /// The steps of a successful call; `tree` is the one after it, `bytes` are those of a write.
 pub(crate) fn steps_of(
     call: &Call,
-    bytes: &[u8],
+    bytes: Bytes,
     location: Option<Location>,
     tree: &Tree,
     names: &mut Names,
@@ -324,7 +316,6 @@ pub(crate) fn steps_of(
             data,
             how,
         } => {
-            let bytes = Arc::from(bytes);
             let text = format!("write {}, {} bytes at {offset}", names.path(*ino), data.len);
             add(
                 What::Write {

@@ -198,7 +198,7 @@ impl Tap for Live {
         let state = &mut *state;
         state.known.extend(call.outcome.made());
         let mut steps = Vec::new();
-        steps_of(call, bytes, None, tree, &mut state.names, &mut steps);
+        steps_of(call, bytes.into(), None, tree, &mut state.names, &mut steps);
         for step in steps {
             let what = match (mark, step.what) {
                 (Mark::Lost, What::Write { .. } | What::Fsync { .. } | What::Sync) => continue,

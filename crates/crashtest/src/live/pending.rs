@@ -197,7 +197,7 @@ impl Pending {
             }) = merged.last_mut()
                 && !joined.is_empty()
             {
-                *bytes = Arc::from(joined.as_slice());
+                *bytes = joined.as_slice().into();
             }
             joined.clear();
         };
@@ -215,9 +215,9 @@ impl Pending {
                 let follows = ino == of && *offset == from.saturating_add(len as u64);
                 if follows && len + bytes.len() <= WRITE_MAX {
                     if joined.is_empty() {
-                        joined.extend_from_slice(before);
+                        joined.extend_from_slice(&before.all());
                     }
-                    joined.extend_from_slice(bytes);
+                    joined.extend_from_slice(&bytes.all());
                     continue;
                 }
             }
@@ -350,7 +350,7 @@ pub fn half(what: What) -> What {
     match what {
         What::Write { ino, offset, bytes } => {
             let half = (bytes.len() / 2).next_multiple_of(512).min(bytes.len());
-            let bytes = Arc::from(&bytes[..half]);
+            let bytes = bytes.get(0..half).unwrap_or_default().into_owned().into();
             What::Write { ino, offset, bytes }
         }
         other => other,
@@ -361,7 +361,7 @@ pub fn half(what: What) -> What {
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
-    use crate::effects::{Node, ROOT};
+    use crate::effects::{Bytes, Node, ROOT};
     use crate::real::allow::{Answer, Moment, allowed, describe};
     use steadfast_vfs::FileKind;
 
@@ -380,7 +380,7 @@ mod tests {
                 node,
             };
         };
-        let bytes: Arc<[u8]> = Arc::from(vec![b'A' + chance.below(26) as u8; 6000]);
+        let bytes = Bytes::from(vec![b'A' + chance.below(26) as u8; 6000]);
         match chance.below(9) {
             0 => What::Remove { at },
             1 => What::Rename {
@@ -459,9 +459,9 @@ mod tests {
                     if let What::Write { ino, offset, bytes } = &what {
                         // In two pieces.
                         let half = bytes.len() / 2;
-                        for (from, part) in [(0, &bytes[..half]), (half, &bytes[half..])] {
+                        for (from, to) in [(0, half), (half, bytes.len())] {
                             let (ino, offset) = (*ino, offset + from as u64);
-                            let bytes = Arc::from(part);
+                            let bytes = bytes.get(from..to).unwrap().into_owned().into();
                             fine.push(What::Write { ino, offset, bytes });
                         }
                     } else {
@@ -500,10 +500,10 @@ mod tests {
         let at = (ROOT, Arc::<[u8]>::from(b"a".as_slice()));
         let node = Node::new(FileKind::Regular, 0o644);
         pending.push(What::Make { at, ino: 2, node });
-        // One buffer stands for all: only the number of effects matters.
-        let bytes: Arc<[u8]> = Arc::from(vec![1; 1 << 20]);
+        // One buffer stands for all: what counts is how many effects they are.
+        let bytes = Bytes::from(vec![1; 1 << 20]);
         for i in 0..1024 {
-            let (offset, bytes) = (i << 20, Arc::clone(&bytes));
+            let (offset, bytes) = (i << 20, bytes.clone());
             pending.push(What::Write {
                 ino: 2,
                 offset,
@@ -516,9 +516,9 @@ mod tests {
         assert_eq!(cut.lost_bytes, 1 << 30);
         // Small adjacent writes count as one.
         let mut small = Pending::new(Model::shipped("ext4").unwrap(), Disk::default());
-        let bytes: Arc<[u8]> = Arc::from(vec![1; 4096]);
+        let bytes = Bytes::from(vec![1; 4096]);
         for i in 0..20_000 {
-            let (offset, bytes) = (i << 12, Arc::clone(&bytes));
+            let (offset, bytes) = (i << 12, bytes.clone());
             small.push(What::Write {
                 ino: 2,
                 offset,
@@ -546,7 +546,7 @@ mod tests {
         let write = |ino: Ino| What::Write {
             ino,
             offset: 0,
-            bytes: Arc::from(vec![b'x'; 100]),
+            bytes: Bytes::from(vec![b'x'; 100]),
         };
         pending.push(make("a", 2));
         pending.push(write(2));
@@ -578,7 +578,7 @@ mod tests {
         pending.push(What::Write {
             ino: 2,
             offset: 0,
-            bytes: Arc::from(vec![b'x'; 100]),
+            bytes: Bytes::from(vec![b'x'; 100]),
         });
         pending.drop_data(2);
         pending.push(fsync());

@@ -154,7 +154,7 @@ impl Player {
                 }
             }
             What::Write { ino, offset, bytes } => {
-                self.file(*ino)?.write_all_at(bytes, *offset)?;
+                self.file(*ino)?.write_all_at(&bytes.all(), *offset)?;
             }
             What::Truncate { ino, size } => self.file(*ino)?.set_len(*size)?,
             What::Allocate { ino, size } => {

@@ -2,7 +2,7 @@
 //! `o` is another program's file.
 
 use super::kinds::Kind;
-use crate::effects::{Disk, Effects, Ino, Node, ROOT, Run, Step, What};
+use crate::effects::{Bytes, Disk, Effects, Ino, Node, ROOT, Run, Step, What};
 use crate::models::Model;
 use crate::states::Chance;
 use std::sync::Arc;
@@ -147,14 +147,14 @@ struct Scene {
 }
 
 /// The bytes of a write: a letter for each, a number in each sector.
-fn bytes(letter: u8, len: usize) -> Arc<[u8]> {
+fn bytes(letter: u8, len: usize) -> Bytes {
     let mut all = vec![letter; len];
     for (i, sector) in all.chunks_mut(512).enumerate() {
         if let Some(byte) = sector.get_mut(1) {
             *byte = b'0' + (i % 10) as u8;
         }
     }
-    Arc::from(all)
+    all.into()
 }
 
 impl Scene {

@@ -1,8 +1,8 @@
 //! The order of effect: one lock under which a call changes the tree and is written to the trace.
 //!
-//! Invariants: the trace holds the calls in the order in which they changed the tree; a call that is not in the trace has
-//! not changed it (the tree is changed on a copy, which takes its place when the call is written). After
-//! [`Calls::close`], or when the trace cannot be written, every call that would change something fails.
+//! Invariants: the trace holds the calls in the order in which they changed the tree; a call that could not be written to
+//! the trace is the last one: it fails, and so does every later call that would change something. So they do after
+//! [`Calls::close`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use steadfast_model::Tree;
+use steadfast_model::data::FileData;
 use steadfast_vfs::{Caller, Errno, Ino};
 
 use super::Kept;
@@ -150,6 +151,11 @@ impl Calls {
         state.lines = [Vec::new(), Vec::new()];
     }
 
+    /// Gives a file its content at once, which it shares with what it was taken from.
+    pub(super) fn fill(&self, ino: Ino, data: FileData) {
+        self.state().tree.set_data(ino, data);
+    }
+
     /// Whether something is between the program and the tree.
     pub(super) fn is_live(&self) -> bool {
         self.tap.is_some()
@@ -194,6 +200,14 @@ impl Calls {
         match self.off.load(Ordering::Relaxed) {
             true => Err(Errno::Io),
             false => Ok(self.tree()),
+        }
+    }
+
+    /// A short look at the tree, which is not copied for it: the next change would copy what it changes.
+    pub(super) fn look<T>(&self, f: impl FnOnce(&Tree) -> Result<T, Errno>) -> Result<T, Errno> {
+        match self.off.load(Ordering::Relaxed) {
+            true => Err(Errno::Io),
+            false => f(&self.state().tree),
         }
     }
 
@@ -471,14 +485,17 @@ impl State {
             return Err(Errno::Io);
         };
         let end = calls.now().max(writer.last()).max(begin);
-        let mut tree = self.tree.clone();
-        // The tree refers to bytes that are about to be in the trace: a write that is not stored is in no tree.
+        if writer.bytes().saturating_add(bytes.len() as u64) > calls.bytes_max {
+            self.error = Some(writer.full(calls.bytes_max));
+            return Err(Errno::Io);
+        }
+        // The tree refers to bytes that are about to be in the trace: those of a write that is not stored are in no tree.
         let kept = calls.spool.as_ref().map(|spool| steadfast_model::Kept {
             store: Arc::clone(spool) as _,
             offset: writer.next_data(),
         });
         let at = calls.started.after(end);
-        let done = replay::apply(&mut tree, &from.who, at, &op, (bytes, kept.as_ref()));
+        let done = replay::apply(&mut self.tree, &from.who, at, &op, (bytes, kept.as_ref()));
         let outcome = match done {
             Ok(outcome) => outcome,
             Err(errno) => Outcome::Failed(errno.code()),
@@ -486,8 +503,6 @@ impl State {
         let mut written = Ok(());
         if calls.is_damaged() {
             written = Err(writer.unreadable());
-        } else if writer.bytes().saturating_add(bytes.len() as u64) > calls.bytes_max {
-            written = Err(writer.full(calls.bytes_max));
         } else if let Op::Write { data, .. } = &mut op
             && outcome.is_done()
         {
@@ -504,7 +519,7 @@ impl State {
                 outcome,
                 stack: None,
             };
-            tap.done(&call, bytes, mark, &tree);
+            tap.done(&call, bytes, mark, &self.tree);
         }
         let stacks = &mut self.stacks;
         let written = written
@@ -516,7 +531,6 @@ impl State {
         }
         self.count(kind, outcome, bytes.len() as u64);
         if outcome.is_done() {
-            self.tree = tree;
             self.note_open(calls, kind, outcome);
         }
         done

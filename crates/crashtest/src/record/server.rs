@@ -81,10 +81,10 @@ impl Filesystem for Server {
         if let Some(looks) = &self.looks {
             looks.lookup(req.pid(), parent.0, name.as_bytes());
         }
-        let tree = seen!(self, reply);
-        let found = tree
-            .lookup(&Caller::root(), parent.0, name.as_bytes())
-            .and_then(|ino| tree.getattr(ino));
+        let found = self.calls.look(|tree| {
+            let ino = tree.lookup(&Caller::root(), parent.0, name.as_bytes())?;
+            tree.getattr(ino)
+        });
         match found {
             Ok(attr) => self.entry(reply, &attr),
             Err(e) => reply.error(code(e)),
@@ -98,7 +98,7 @@ impl Filesystem for Server {
         if let Some(looks) = &self.looks {
             looks.attributes(req.pid(), ino.0);
         }
-        match seen!(self, reply).getattr(ino.0) {
+        match self.calls.look(|tree| tree.getattr(ino.0)) {
             Ok(attr) => reply.attr(&self.keep(), &convert::attr(&attr)),
             Err(e) => reply.error(code(e)),
         }

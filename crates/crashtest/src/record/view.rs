@@ -6,10 +6,10 @@
 
 use super::calls::Calls;
 use crate::effects::{Body, Disk, Ino, Node, ROOT};
-use crate::trace::{Change, Kind, Op, Span, Who, WriteHow};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::trace::{Change, Kind, Op, Who};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use steadfast_model::Hasher128;
 use steadfast_model::data::{FileData, PAGE_BYTES};
 use steadfast_vfs::FileKind;
@@ -76,14 +76,47 @@ pub(crate) struct View<'a> {
     order: Vec<(Ino, &'a [u8], Ino)>,
     /// Numbers by inode of the tree.
     numbers: HashMap<Ino, Ino>,
-    /// Inodes of the tree by number.
-    inodes: HashMap<Ino, Ino>,
-    /// Names and numbers by number of the directory.
-    dirs: HashMap<Ino, BTreeMap<&'a [u8], Ino>>,
-    links: HashMap<Ino, u32>,
-    files: HashMap<Ino, FileData>,
-    /// Results of looks so far.
-    shown: Mutex<HashMap<Look, u128>>,
+    /// Inodes of the tree by number, with their names.
+    inodes: HashMap<Ino, Links>,
+    /// Entries that are not shown, by inode of the directory.
+    hidden: HashSet<(Ino, &'a [u8])>,
+    /// Results of looks, by their numbers.
+    shown: Mutex<Vec<Option<u128>>>,
+}
+
+/// An inode of the tree.
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    ino: Ino,
+    names: u32,
+}
+
+/// A look with its number and its result.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    look: Arc<Look>,
+    number: u32,
+    seen: u128,
+}
+
+/// All looks that were noted, with numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Looked(HashMap<Arc<Look>, u32>);
+
+impl Looked {
+    /// The result of a look in a tree.
+    pub(crate) fn shown(&mut self, look: Look, view: &View<'_>) -> Shown {
+        let (look, number) = match self.0.get_key_value(&look) {
+            Some((look, number)) => (Arc::clone(look), *number),
+            None => {
+                let (look, number) = (Arc::new(look), self.0.len() as u32);
+                self.0.insert(Arc::clone(&look), number);
+                (look, number)
+            }
+        };
+        let seen = view.shows(&look);
+        Shown { look, number, seen }
+    }
 }
 
 impl<'a> View<'a> {
@@ -94,51 +127,49 @@ impl<'a> View<'a> {
             issued,
             order: Vec::new(),
             numbers: HashMap::from([(ROOT, ROOT)]),
-            inodes: HashMap::from([(ROOT, ROOT)]),
-            dirs: HashMap::new(),
-            links: HashMap::new(),
-            files: HashMap::new(),
+            inodes: HashMap::from([(
+                ROOT,
+                Links {
+                    ino: ROOT,
+                    names: 0,
+                },
+            )]),
+            hidden: HashSet::new(),
             shown: Mutex::default(),
         };
         let mut seen = BTreeSet::from([ROOT]);
         let mut todo = vec![(ROOT, ROOT)];
         while let Some((dir, above)) = todo.pop() {
-            view.dirs.entry(above).or_default();
             let Some(Body::Dir(entries)) = disk.node(dir).map(|n| &n.body) else {
                 continue;
             };
             for (name, ino) in entries {
-                let Some(node) = disk.node(*ino) else {
+                let node = disk.node(*ino);
+                let is_shown = node.is_some_and(|node| match &node.body {
+                    Body::Dir(_) => seen.insert(*ino),
+                    Body::Special => node.kind == FileKind::Fifo,
+                    Body::File { .. } | Body::Link(_) => true,
+                });
+                if !is_shown {
+                    view.hidden.insert((dir, name));
                     continue;
-                };
-                match (&node.body, node.kind) {
-                    (Body::Dir(_), _) if !seen.insert(*ino) => continue,
-                    (Body::Special, kind) if kind != FileKind::Fifo => continue,
-                    _ => {}
                 }
                 let number = view.number(above, name, *ino);
-                match &node.body {
-                    Body::Dir(_) => todo.push((*ino, number)),
-                    Body::File { size, data } => {
-                        view.files.entry(number).or_insert_with(|| {
-                            let mut data = data.clone();
-                            data.resize(*size);
-                            data
-                        });
-                    }
-                    Body::Link(_) | Body::Special => {}
+                if node.is_some_and(|n| matches!(n.body, Body::Dir(_))) {
+                    todo.push((*ino, number));
                 }
-                view.dirs.entry(above).or_default().insert(name, number);
-                *view.links.entry(number).or_insert(0) += 1;
                 view.order.push((dir, name, *ino));
             }
         }
         view
     }
 
-    /// The number of an inode, which is given at its first path.
+    /// The number of an inode, which is given at its first path. It has one name more.
     fn number(&mut self, above: Ino, name: &[u8], ino: Ino) -> Ino {
         if let Some(number) = self.numbers.get(&ino) {
+            if let Some(links) = self.inodes.get_mut(number) {
+                links.names += 1;
+            }
             return *number;
         }
         let hash = Hasher128::new(82).u64(above).bytes(name).finish();
@@ -147,7 +178,7 @@ impl<'a> View<'a> {
             number = number.wrapping_add(1);
         }
         self.numbers.insert(ino, number);
-        self.inodes.insert(number, ino);
+        self.inodes.insert(number, Links { ino, names: 1 });
         number
     }
 
@@ -167,20 +198,59 @@ impl<'a> View<'a> {
     }
 
     fn node(&self, number: Ino) -> Option<&'a Node> {
-        self.disk.node(*self.inodes.get(&number)?)
+        self.disk.node(self.inodes.get(&number)?.ino)
     }
 
-    /// A hash of what a look shows, computed once.
-    pub(crate) fn seen(&self, look: &Look) -> u128 {
-        let shown = || self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = shown().get(look) {
-            return *known;
+    /// What is shown in a directory: names and numbers.
+    fn entries(&self, number: Ino) -> impl Iterator<Item = (&'a [u8], Ino)> {
+        let dir = self.inodes.get(&number).map(|l| l.ino);
+        let entries = self.node(number).and_then(|n| match &n.body {
+            Body::Dir(entries) => Some(entries),
+            _ => None,
+        });
+        let all = entries.into_iter().flatten().zip(dir.into_iter().cycle());
+        all.filter(|((name, _), dir)| !self.hidden.contains(&(*dir, name)))
+            .filter_map(|((name, ino), _)| Some((name.as_ref(), *self.numbers.get(ino)?)))
+    }
+
+    /// What a name in a directory refers to.
+    fn named(&self, number: Ino, name: &[u8]) -> Option<(Ino, &'a Node)> {
+        let dir = self.inodes.get(&number)?.ino;
+        if self.hidden.contains(&(dir, name)) {
+            return None;
         }
-        let hash = self.shows(look);
-        shown().insert(look.clone(), hash);
-        hash
+        let ino = self.disk.lookup(dir, name)?;
+        Some((*self.numbers.get(&ino)?, self.disk.node(ino)?))
     }
 
+    /// The content of a file, cut at its size.
+    fn file(&self, number: Ino) -> Option<FileData> {
+        let Body::File { size, data } = &self.node(number)?.body else {
+            return None;
+        };
+        let mut data = data.clone();
+        data.resize(*size);
+        Some(data)
+    }
+
+    /// The first of these looks that shows something else here, by its position; `hint` is looked at first.
+    pub(crate) fn differs(&self, looks: &[Shown], hint: usize) -> Option<usize> {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut same = |look: &Shown| {
+            let at = look.number as usize;
+            if shown.len() <= at {
+                shown.resize(at + 1, None);
+            }
+            *shown[at].get_or_insert_with(|| self.shows(&look.look)) == look.seen
+        };
+        let hinted = looks.get(hint).is_some_and(|look| !same(look));
+        match hinted {
+            true => Some(hint),
+            false => looks.iter().position(|look| !same(look)),
+        }
+    }
+
+    /// A hash of what a look shows.
     fn shows(&self, look: &Look) -> u128 {
         let mut hash = Hasher128::new(83);
         match look {
@@ -194,8 +264,7 @@ impl<'a> View<'a> {
                 }
             }
             Look::Name(dir, name) => {
-                let number = self.dirs.get(dir).and_then(|d| d.get(name.as_slice()));
-                if let Some((number, node)) = number.and_then(|n| Some((*n, self.node(*n)?))) {
+                if let Some((number, node)) = self.named(*dir, name) {
                     hash.u64(number);
                     owner(&mut hash, node);
                 }
@@ -203,9 +272,12 @@ impl<'a> View<'a> {
             Look::Attr(number) => {
                 if let Some(node) = self.node(*number) {
                     owner(&mut hash, node);
-                    hash.u64(u64::from(self.links.get(number).copied().unwrap_or(0)));
-                    let below = self.dirs.get(number).into_iter().flat_map(BTreeMap::values);
-                    let dirs = below.filter(|i| self.dirs.contains_key(i)).count();
+                    hash.u64(u64::from(self.inodes.get(number).map_or(0, |l| l.names)));
+                    let is_dir = |(_, number): &(&[u8], Ino)| {
+                        let node = self.node(*number);
+                        node.is_some_and(|n| matches!(n.body, Body::Dir(_)))
+                    };
+                    let dirs = self.entries(*number).filter(is_dir).count();
                     hash.u64(dirs as u64);
                 }
             }
@@ -216,10 +288,9 @@ impl<'a> View<'a> {
                 hash.u64(self.size(*number).div_ceil(PAGE_BYTES));
             }
             Look::Target(dir, name) => {
-                let number = self.dirs.get(dir).and_then(|d| d.get(name.as_slice()));
-                if let Some((number, node)) = number.and_then(|n| Some((*n, self.node(*n)?))) {
+                if let Some((number, node)) = self.named(*dir, name) {
                     let sticky = self.node(*dir).is_some_and(|d| d.perm & 0o1000 != 0);
-                    let linked = self.links.get(&number) != Some(&1);
+                    let linked = self.inodes.get(&number).is_none_or(|l| l.names != 1);
                     // A rename over such a file acts as if the file had not been there.
                     if node.kind == FileKind::Directory || linked || sticky {
                         hash.u64(number);
@@ -228,10 +299,10 @@ impl<'a> View<'a> {
                 }
             }
             Look::List(dir, without) => {
-                let names = self.dirs.get(dir).into_iter().flatten();
-                for (name, number) in names.filter(|(name, _)| !without.contains(**name)) {
-                    let kind = self.node(*number).map_or(0, |n| n.kind as u64);
-                    hash.bytes(name).u64(*number).u64(kind);
+                let names = self.entries(*dir);
+                for (name, number) in names.filter(|(name, _)| !without.contains(*name)) {
+                    let kind = self.node(number).map_or(0, |n| n.kind as u64);
+                    hash.bytes(name).u64(number).u64(kind);
                 }
             }
             Look::Link(number) => {
@@ -246,24 +317,24 @@ impl<'a> View<'a> {
             }
             Look::Bytes(number, from, to) => self.bytes(&mut hash, *number, (*from, *to)),
             Look::Content(number) => {
-                hash.u128(self.files.get(number).map_or(0, FileData::digest));
+                hash.u128(self.file(*number).map_or(0, |f| f.digest()));
             }
         }
         hash.finish()
     }
 
     fn size(&self, number: Ino) -> u64 {
-        let ino = self.inodes.get(&number);
-        ino.map_or(0, |ino| self.disk.size(*ino))
+        let links = self.inodes.get(&number);
+        links.map_or(0, |links| self.disk.size(links.ino))
     }
 
     /// The bytes of a range that the file has, and how many they are.
     fn bytes(&self, hash: &mut Hasher128, number: Ino, (from, to): (u64, u64)) {
-        let file = self.files.get(&number);
-        let to = to.min(file.map_or(0, FileData::size));
+        let file = self.file(number);
+        let to = to.min(file.as_ref().map_or(0, FileData::size));
         let mut buffer = vec![0; PIECE.min(to.saturating_sub(from) as usize)];
         let mut at = from;
-        while let (Some(file), true) = (file, at < to) {
+        while let (Some(file), true) = (&file, at < to) {
             let room = buffer.len().min((to - at) as usize);
             let read = file.read(at, &mut buffer[..room]);
             if read == 0 {
@@ -284,23 +355,23 @@ impl<'a> View<'a> {
                 continue;
             };
             let name = name.to_vec();
-            let call = |op: Op, bytes: &[u8]| {
+            let call = |op: Op| {
                 let who = Who {
                     uid: node.uid,
                     gid: node.gid,
                     ..Who::default()
                 };
-                let done = calls.perform(who.into(), calls.now(), op, bytes);
+                let done = calls.perform(who.into(), calls.now(), op, &[]);
                 done.map_err(|e| io::Error::from_raw_os_error(e.code()))
             };
             if let Some(ino) = made.get(ino) {
                 let ino = *ino;
-                call(Op::Link { ino, parent, name }, &[])?;
+                call(Op::Link { ino, parent, name })?;
                 continue;
             }
             let perm = node.perm;
             let outcome = match &node.body {
-                Body::Dir(_) => call(Op::Mkdir { parent, name, perm }, &[])?,
+                Body::Dir(_) => call(Op::Mkdir { parent, name, perm })?,
                 Body::Link(target) => {
                     let target = target.to_vec();
                     let op = Op::Symlink {
@@ -308,7 +379,7 @@ impl<'a> View<'a> {
                         name,
                         target,
                     };
-                    call(op, &[])?
+                    call(op)?
                 }
                 Body::File { .. } | Body::Special => {
                     let kind = Kind::from(node.kind);
@@ -319,7 +390,7 @@ impl<'a> View<'a> {
                         perm,
                         rdev: 0,
                     };
-                    call(op, &[])?
+                    call(op)?
                 }
             };
             let Some(new) = outcome.made() else {
@@ -328,8 +399,8 @@ impl<'a> View<'a> {
             made.insert(*ino, new);
             let number = self.numbers.get(ino).copied().unwrap_or(*ino);
             ours.insert(new, number);
-            if let Some(data) = self.files.get(&number) {
-                fill(data, new, &call)?;
+            if let Some(data) = self.file(number) {
+                calls.fill(new, data);
             }
             for (name, value) in &node.xattrs {
                 let op = Op::SetXattr {
@@ -339,7 +410,7 @@ impl<'a> View<'a> {
                     how: crate::trace::XattrHow::Any,
                 };
                 // One that this mount does not offer is not there, as in a directory that is laid out.
-                let _ = call(op, &[]);
+                let _ = call(op);
             }
             // A write clears set-id bits.
             if node.kind == FileKind::Regular && perm & 0o6000 != 0 {
@@ -347,7 +418,7 @@ impl<'a> View<'a> {
                     perm: Some(perm),
                     ..Change::default()
                 };
-                call(Op::SetAttr { ino: new, change }, &[])?;
+                call(Op::SetAttr { ino: new, change })?;
             }
         }
         Ok(ours)
@@ -357,31 +428,4 @@ impl<'a> View<'a> {
 fn owner(hash: &mut Hasher128, node: &Node) {
     hash.u64((node.kind as u64) << 32 | u64::from(node.perm));
     hash.u64(u64::from(node.uid) << 32 | u64::from(node.gid));
-}
-
-fn fill(
-    data: &FileData,
-    ino: Ino,
-    call: &dyn Fn(Op, &[u8]) -> io::Result<crate::trace::Outcome>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; PIECE];
-    let mut at = 0;
-    while let Some(from) = data.next_data(at) {
-        let until = data.next_hole(from).min(from + PIECE as u64);
-        let len = until.saturating_sub(from) as usize;
-        let read = data.read(from, &mut buffer[..len]);
-        if read == 0 {
-            break;
-        }
-        let op = Op::Write {
-            ino,
-            offset: from,
-            data: Span::default(),
-            how: WriteHow::default(),
-        };
-        call(op, &buffer[..read])?;
-        at = from + read as u64;
-    }
-    let size = data.size();
-    call(Op::Truncate { ino, size }, &[]).map(|_| ())
 }

@@ -202,17 +202,25 @@ fn key(finding: &Finding, under: &[UnderReport]) -> String {
     format!("{:016x}", hash.finish() as u64)
 }
 
+/// What to do about a check that said two things of these states.
+fn flaky(lines: &[String]) -> Option<String> {
+    let line = lines.first()?;
+    let states = match lines.len() {
+        1 => "one state".to_owned(),
+        n => format!("{n} states"),
+    };
+    Some(format!(
+        "the check is flaky: judged twice, {states} got two verdicts, one of them '{line}': any verdict here may be wrong; \
+         make the check depend on the files alone (not on time, chance or processes that it leaves behind) or raise \
+         --check-time, then explore this trace again"
+    ))
+}
+
 /// The report of an exploration of `run` under `models`.
 #[must_use]
 pub fn make(run: &Run, models: &[Model], outcome: &Outcome, about: About) -> Report {
     let mut warnings = about.warnings;
-    if !outcome.flaky.is_empty() {
-        warnings.push(format!(
-            "the checker is flaky: it gave two different verdicts on {} states, first '{}'",
-            outcome.flaky.len(),
-            outcome.flaky.first().map_or("", String::as_str)
-        ));
-    }
+    warnings.extend(flaky(&outcome.flaky));
     if outcome.interrupted {
         warnings.push("interrupted: not all states were judged".to_owned());
     }

@@ -292,3 +292,22 @@ fn the_policy_of_a_page_permits_its_own_script_and_style_alone() {
     assert_eq!(page.matches("<script").count(), 2);
     assert!(!page.contains("style=\"") && !page.contains(" onclick"));
 }
+
+#[test]
+fn a_flaky_check_is_warned_of_in_one_line_that_says_what_to_do() {
+    let warned = |flaky: &[&str]| {
+        let outcome = crate::explore::Outcome {
+            flaky: flaky.iter().map(|l| (*l).to_owned()).collect(),
+            ..Default::default()
+        };
+        let run = crate::effects::Run::default();
+        make(&run, &[], &outcome, About::default()).warnings
+    };
+    assert!(warned(&[]).is_empty());
+    let [one] = warned(&["no answer"]).try_into().unwrap();
+    assert!(one.starts_with("the check is flaky: judged twice, one state got two verdicts"));
+    assert!(one.contains("'no answer'") && one.contains("--check-time, then explore"));
+    assert!(!one.contains('\n') && !one.contains("  "));
+    let [two] = warned(&["no answer", "timeout"]).try_into().unwrap();
+    assert!(two.contains("2 states got two verdicts"));
+}

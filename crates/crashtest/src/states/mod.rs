@@ -4,8 +4,8 @@
 //! A tree is kept once, with the simplest way to it, and with the latest moment at which it can arise: that moment
 //! demands the most. [`States::coverage`] says what was enumerated in full, and what was sampled.
 
-use crate::effects::{Bits, Change, Disk, Effects};
-use std::collections::{HashMap, HashSet};
+use crate::effects::{Bits, Change, Disk, Effects, Ino};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -114,7 +114,14 @@ pub struct States {
     pub all: Vec<State>,
     /// Coverage of each way.
     pub coverage: Vec<(Way, Coverage)>,
+    /// The way in which the time was over: nothing was enumerated after that.
+    pub ended: Option<Way>,
 }
+
+/// Of a run with more states of one way than this, each effect is lost, early or torn in fewer ways, whatever was asked for.
+const LONG: usize = 20_000;
+/// Most boundaries at which one write is torn.
+const CUTS_MAX: usize = 8;
 
 /// A small generator: the same seed gives the same states.
 pub(crate) struct Chance(u64);
@@ -133,11 +140,40 @@ impl Chance {
     }
 }
 
-/// Forms trees from states: prefixes are kept at intervals, so that few effects are applied anew.
+/// Forms trees from states: prefixes are kept at intervals, so that few effects are applied anew. Where a state lacks
+/// little of a prefix, it is that prefix with the names and files made anew that the missing effects change: nothing else
+/// depends on them.
 pub struct Former<'a> {
     effects: &'a Effects,
     every: usize,
     kept: Vec<Disk>,
+    /// The effects on each name, and on each inode beside its names; without prefixes there are none.
+    names: HashMap<Name<'a>, Vec<usize>>,
+    inodes: HashMap<Ino, Vec<usize>>,
+}
+
+/// A name in a directory.
+type Name<'a> = (Ino, &'a [u8]);
+
+/// What a change acts on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Target<'a> {
+    Name(Name<'a>),
+    Inode(Ino),
+}
+
+fn target(change: &Change) -> Target<'_> {
+    match change {
+        Change::Set { dir, name, .. } | Change::Unset { dir, name, .. } => {
+            Target::Name((*dir, name))
+        }
+        Change::Grow { ino, .. }
+        | Change::Resize { ino, .. }
+        | Change::Data { ino, .. }
+        | Change::Zero { ino, .. }
+        | Change::Attr { ino, .. }
+        | Change::Xattr { ino, .. } => Target::Inode(*ino),
+    }
 }
 
 impl<'a> Former<'a> {
@@ -146,20 +182,29 @@ impl<'a> Former<'a> {
     pub fn new(effects: &'a Effects) -> Former<'a> {
         let every = effects.all.len().isqrt().max(16);
         let mut disk = effects.base.clone();
-        let mut kept = vec![disk.clone()];
+        let mut former = Former {
+            effects,
+            every,
+            kept: vec![disk.clone()],
+            names: HashMap::new(),
+            inodes: HashMap::new(),
+        };
         for (i, effect) in effects.all.iter().enumerate() {
             for change in &effect.changes {
                 disk.apply(change);
+                let on = match target(change) {
+                    Target::Name(name) => former.names.entry(name).or_default(),
+                    Target::Inode(ino) => former.inodes.entry(ino).or_default(),
+                };
+                if on.last() != Some(&i) {
+                    on.push(i);
+                }
             }
             if (i + 1) % every == 0 {
-                kept.push(disk.clone());
+                former.kept.push(disk.clone());
             }
         }
-        Former {
-            effects,
-            every,
-            kept,
-        }
+        former
     }
 
     /// The tree of one state, without keeping prefixes: for large files each costs a copy.
@@ -169,6 +214,8 @@ impl<'a> Former<'a> {
             effects,
             every: usize::MAX,
             kept: vec![effects.base.clone()],
+            names: HashMap::new(),
+            inodes: HashMap::new(),
         };
         former.disk(bits, tear)
     }
@@ -177,28 +224,89 @@ impl<'a> Former<'a> {
     #[must_use]
     pub fn disk(&self, bits: &Bits, tear: Option<Tear>) -> Disk {
         let all = &self.effects.all;
-        let missing = (0..all.len()).find(|i| !bits.get(*i)).unwrap_or(all.len());
-        let start = (missing / self.every).min(self.kept.len() - 1);
-        let mut disk = self.kept[start].clone();
-        let from = start * self.every;
+        let missing = bits.first_missing().min(all.len());
         let last = bits
             .last()
             .map_or(0, |l| l + 1)
             .max(tear.map_or(0, |t| t.effect + 1));
-        for (i, effect) in all.iter().enumerate().take(last).skip(from) {
-            let torn = tear.filter(|t| t.effect == i);
-            if !bits.get(i) && torn.is_none() {
+        let start = (missing / self.every).min(self.kept.len() - 1);
+        let gaps = (missing..last).filter(|i| !bits.get(*i)).count();
+        if self.names.len() + self.inodes.len() > 0 && gaps * 2 < last.saturating_sub(missing) {
+            return self.mended(bits, tear, (start, missing, last));
+        }
+        let mut disk = self.kept[start].clone();
+        for i in start * self.every..last {
+            self.apply(&mut disk, i, bits, tear, None);
+        }
+        disk
+    }
+
+    /// Applies what a state has of an effect, or of that what acts on `target`.
+    fn apply(
+        &self,
+        disk: &mut Disk,
+        i: usize,
+        bits: &Bits,
+        tear: Option<Tear>,
+        on: Option<Target<'_>>,
+    ) {
+        let torn = tear.filter(|t| t.effect == i);
+        if !bits.get(i) && torn.is_none() {
+            return;
+        }
+        let changes = self.effects.all.get(i).map_or(&[][..], |e| &e.changes);
+        for change in changes {
+            if on.is_some_and(|on| on != target(change)) {
                 continue;
             }
-            for change in &effect.changes {
-                match torn {
-                    None => disk.apply(change),
-                    Some(tear) => {
-                        if let Some(part) = torn_change(change, tear) {
-                            disk.apply(&part);
-                        }
+            match torn {
+                None => disk.apply(change),
+                Some(tear) => {
+                    if let Some(part) = torn_change(change, tear) {
+                        disk.apply(&part);
                     }
                 }
+            }
+        }
+    }
+
+    /// The prefix of the first `last` effects, with everything made anew that a missing effect acts on: from the kept
+    /// prefix `start` on, where none is missing.
+    fn mended(
+        &self,
+        bits: &Bits,
+        tear: Option<Tear>,
+        (start, missing, last): (usize, usize, usize),
+    ) -> Disk {
+        let all = &self.effects.all;
+        let near = (last / self.every).min(self.kept.len() - 1);
+        let mut disk = self.kept[near].clone();
+        for effect in &all[near * self.every..last] {
+            effect.changes.iter().for_each(|c| disk.apply(c));
+        }
+        let before = &self.kept[start];
+        let mut done = BTreeSet::new();
+        let whole = |i: usize| bits.get(i) && tear.is_none_or(|t| t.effect != i);
+        let gaps = (missing..last).filter(|i| !whole(*i));
+        for change in gaps.flat_map(|i| &all[i].changes) {
+            let on = target(change);
+            if !done.insert(on) {
+                continue;
+            }
+            let effects = match on {
+                Target::Name(name) => {
+                    disk.name(name, before.lookup(name.0, name.1));
+                    self.names.get(&name)
+                }
+                Target::Inode(ino) => {
+                    disk.restore(ino, before);
+                    self.inodes.get(&ino)
+                }
+            };
+            let effects = effects.map_or(&[][..], Vec::as_slice);
+            let first = effects.partition_point(|i| *i < start * self.every);
+            for i in effects[first..].iter().take_while(|i| **i < last) {
+                self.apply(&mut disk, *i, bits, tear, Some(on));
             }
         }
         disk
@@ -229,7 +337,7 @@ fn torn_change(change: &Change, tear: Tear) -> Option<Change> {
     Some(Change::Data {
         ino: *ino,
         offset: *offset,
-        bytes: Arc::clone(bytes),
+        bytes: bytes.clone(),
         range: (clip(tear.kept.0), clip(tear.kept.1)),
     })
 }
@@ -238,16 +346,34 @@ struct Collector<'a> {
     effects: &'a Effects,
     former: Former<'a>,
     jumps: bool,
+    /// Numbers of steps at which the prefix changes.
+    grown: Vec<usize>,
+    /// And those at which syncs put something out beyond the order.
+    changed: Vec<usize>,
     /// Hashes of sets that were formed.
     sets: HashSet<u64>,
     trees: HashMap<u128, usize>,
     states: Vec<State>,
     coverage: Coverage,
     way: Way,
+    over: &'a dyn Fn() -> bool,
+    /// The time was over in this way.
+    ended: Option<Way>,
 }
 
 impl Collector<'_> {
+    /// Whether there is no time left.
+    fn is_over(&mut self) -> bool {
+        if self.ended.is_none() && (self.over)() {
+            self.ended = Some(self.way);
+        }
+        self.ended.is_some()
+    }
+
     fn add(&mut self, bits: Bits, tear: Option<Tear>) {
+        if self.is_over() {
+            return;
+        }
         let mut hasher = DefaultHasher::new();
         (&bits, tear).hash(&mut hasher);
         if !self.sets.insert(hasher.finish()) {
@@ -313,26 +439,26 @@ impl Collector<'_> {
         Some(bits)
     }
 
+    /// Prefix lengths after which an effect that begins at `from` may still be lost: those where the prefix changes, or what
+    /// syncs put out beyond the order.
+    fn lengths(&self, from: usize, lost: usize) -> &[usize] {
+        // Demands only grow.
+        let open = |t: &usize| !self.effects.demanded[*t - 1].get(lost);
+        let after = self.changed.partition_point(|t| *t <= from);
+        let after = &self.changed[after..];
+        &after[..after.partition_point(open)]
+    }
+
     fn finish_way(&mut self, whole: bool, out: &mut Vec<(Way, Coverage)>) {
-        self.coverage.whole = whole;
+        self.coverage.whole = whole && self.ended.is_none();
         out.push((self.way, std::mem::take(&mut self.coverage)));
     }
 }
 
-/// Prefix lengths after which an effect that begins at `from` may still be lost: those where the prefix changes, or
-/// the effects that syncs write ahead of the order.
-fn lengths(effects: &Effects, jumps: bool, from: usize, lost: usize) -> Vec<usize> {
-    let synced = |t: usize| jumps && !Arc::ptr_eq(&effects.demanded[t], &effects.demanded[t - 1]);
-    let all = from + 1..=effects.steps();
-    all.take_while(|t| !effects.demanded[t - 1].get(lost))
-        .filter(|t| effects.upto[*t] != effects.upto[t - 1] || synced(*t))
-        .collect()
-}
-
-/// At most `max` of them, the first half from the beginning, the others evenly spread.
-fn thin(all: Vec<usize>, max: usize) -> (Vec<usize>, bool) {
+/// At most `max` of them, the first half from the beginning, the others evenly spread; and whether that is all.
+fn thin<T: Copy>(all: &[T], max: usize) -> (Vec<T>, bool) {
     if all.len() <= max {
-        return (all, true);
+        return (all.to_vec(), true);
     }
     let near = max / 2;
     let rest = all.len() - near;
@@ -348,15 +474,46 @@ fn thin(all: Vec<usize>, max: usize) -> (Vec<usize>, bool) {
 /// The states of a run. `jumps`: see [`crate::models::Model::sync_jumps`].
 #[must_use]
 pub fn enumerate(effects: &Effects, jumps: bool, tear: u64, limits: Limits) -> States {
+    enumerate_until(effects, jumps, tear, limits, &|| false)
+}
+
+/// The same until the time is over.
+pub(crate) fn enumerate_until(
+    effects: &Effects,
+    jumps: bool,
+    tear: u64,
+    limits: Limits,
+    over: &dyn Fn() -> bool,
+) -> States {
+    told(effects, (jumps, tear), limits, LONG, over)
+}
+
+/// The same for runs that are long from so many states of one way on.
+fn told(
+    effects: &Effects,
+    (jumps, tear): (bool, u64),
+    limits: Limits,
+    long: usize,
+    over: &dyn Fn() -> bool,
+) -> States {
+    let grows = |t: &usize| *t == 0 || effects.upto[*t] != effects.upto[*t - 1];
+    let synced = |t: &usize| {
+        jumps && *t > 0 && !Arc::ptr_eq(&effects.demanded[*t], &effects.demanded[*t - 1])
+    };
+    let steps = 0..=effects.steps();
     let mut c = Collector {
         effects,
         former: Former::new(effects),
         jumps,
+        grown: steps.clone().filter(grows).collect(),
+        changed: steps.filter(|t| grows(t) || synced(t)).collect(),
         sets: HashSet::new(),
         trees: HashMap::new(),
         states: Vec::new(),
         coverage: Coverage::default(),
         way: Way::Prefix,
+        over,
+        ended: None,
     };
     let n = effects.all.len();
     let mut coverage = Vec::new();
@@ -370,10 +527,16 @@ pub fn enumerate(effects: &Effects, jumps: bool, tear: u64, limits: Limits) -> S
     c.finish_way(true, &mut coverage);
 
     c.way = Way::Lost;
+    // Of a long run each effect is lost at fewer moments.
+    let most = limits.each_max.max(long);
     let share = (limits.each_max / n.max(1)).max(3);
+    let share = share.min((most / n.max(1)).max(1));
     let mut whole = true;
     for e in 0..n {
-        let (at, all) = thin(lengths(effects, jumps, effects.all[e].step, e), share);
+        if c.is_over() {
+            break;
+        }
+        let (at, all) = thin(c.lengths(effects.all[e].step, e), share);
         whole &= all;
         for t in at {
             if let Some(bits) = c.without(t, &[e]) {
@@ -386,9 +549,13 @@ pub fn enumerate(effects: &Effects, jumps: bool, tear: u64, limits: Limits) -> S
     c.way = Way::Early;
     whole = true;
     for e in 0..n {
+        if c.is_over() {
+            break;
+        }
         let effect = &effects.all[e];
-        let from = (0..=effect.step).filter(|t| *t == 0 || effects.upto[*t] != effects.upto[t - 1]);
-        let (at, all) = thin(from.rev().collect(), share);
+        let before = c.grown.partition_point(|t| *t <= effect.step);
+        let from: Vec<usize> = c.grown[..before].iter().rev().copied().collect();
+        let (at, all) = thin(&from, share);
         whole &= all;
         for t in at {
             let mut bits = effects.prefix(t);
@@ -407,11 +574,11 @@ pub fn enumerate(effects: &Effects, jumps: bool, tear: u64, limits: Limits) -> S
             if effects.all[f].before.get(e) {
                 continue;
             }
-            let (at, all) = thin(lengths(effects, jumps, effects.all[f].step, f), 8);
+            let (at, all) = thin(c.lengths(effects.all[f].step, f), 8);
             whole &= all;
             for t in at {
                 formed += 1;
-                if formed > limits.each_max {
+                if formed > limits.each_max || c.is_over() {
                     whole = false;
                     break 'pairs;
                 }
@@ -424,7 +591,7 @@ pub fn enumerate(effects: &Effects, jumps: bool, tear: u64, limits: Limits) -> S
     c.finish_way(whole, &mut coverage);
 
     c.way = Way::Torn;
-    whole = tears(&mut c, tear, share);
+    whole = tears(&mut c, tear, share, most);
     c.finish_way(whole, &mut coverage);
 
     c.way = Way::Sample;
@@ -445,31 +612,36 @@ pub fn enumerate(effects: &Effects, jumps: bool, tear: u64, limits: Limits) -> S
     States {
         all: c.states,
         coverage,
+        ended: c.ended,
     }
 }
 
-/// Each write torn at each boundary, in the prefix before it and in those after it.
-fn tears(c: &mut Collector<'_>, tear: u64, share: usize) -> bool {
+/// Each write torn at each boundary, in the prefix before it and in those after it; of many writes, `most` states.
+fn tears(c: &mut Collector<'_>, tear: u64, share: usize, most: usize) -> bool {
     let effects = c.effects;
-    let mut whole = true;
-    for (e, effect) in effects.all.iter().enumerate() {
-        let Some((from, to)) = effect.part.filter(|_| effect.tears) else {
-            continue;
-        };
+    let all = effects.all.iter().enumerate();
+    let writes = all.filter_map(|(e, effect)| Some((e, effect.part.filter(|_| effect.tears)?)));
+    let writes: Vec<(usize, (u64, u64))> = writes.collect();
+    let each = most / writes.len().max(1);
+    // Each cut gives two states before the write and two at each moment after it.
+    let (cuts_max, moments) = match each >= CUTS_MAX * 2 * 3 {
+        true => (CUTS_MAX, (share / CUTS_MAX).max(2)),
+        false => ((each / 4).clamp(1, CUTS_MAX), 1),
+    };
+    let (writes, mut whole) = thin(&writes, (most / 4).max(1));
+    for (e, (from, to)) in writes {
+        if c.is_over() {
+            break;
+        }
+        let effect = &effects.all[e];
         let first = (from / tear + 1) * tear;
-        let inside: Vec<usize> = (first..to)
-            .step_by(tear.max(1) as usize)
-            .map(|b| b as usize)
-            .collect();
-        let (cuts, all) = thin(inside, 8);
+        let inside: Vec<u64> = (first..to).step_by(tear.max(1) as usize).collect();
+        let (cuts, all) = thin(&inside, cuts_max);
         whole &= all;
-        let (at, all) = thin(
-            lengths(effects, c.jumps, effect.step, e),
-            (share / 8).max(2),
-        );
+        let (at, all) = thin(c.lengths(effect.step, e), moments);
         whole &= all;
         for cut in cuts {
-            for kept in [(from, cut as u64), (cut as u64, to)] {
+            for kept in [(from, cut), (cut, to)] {
                 let tear = Some(Tear { effect: e, kept });
                 let mut before = effects.prefix(effect.step);
                 before.add(&effect.before);
@@ -484,3 +656,6 @@ fn tears(c: &mut Collector<'_>, tear: u64, share: usize) -> bool {
     }
     whole
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,8 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use steadfast_model::Tree;
+use std::sync::atomic::{AtomicBool, Ordering};
+use steadfast_model::{Kept, Store, Tree};
 use xxhash_rust::xxh3::Xxh3;
 
 /// The version of the format.
@@ -171,11 +172,28 @@ pub enum TraceError {
     },
 }
 
+/// The file of a trace that was read, as a place of bytes.
+#[derive(Debug)]
+struct Source {
+    file: File,
+    /// Something could not be read.
+    damaged: AtomicBool,
+}
+
+impl Store for Source {
+    fn read(&self, offset: u64, buf: &mut [u8]) {
+        if self.file.read_exact_at(buf, offset).is_err() {
+            buf.fill(0);
+            self.damaged.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// A recorded run, read. Bytes stay in the file.
 #[derive(Debug)]
 pub struct Trace {
     path: PathBuf,
-    file: File,
+    source: Arc<Source>,
     /// Description of the recording.
     pub header: Header,
     /// Calls that made the initial tree: all durable.
@@ -479,7 +497,10 @@ impl Trace {
             stacks: read.stacks,
             cut: read.end.is_none().then_some(Cut { bytes: read.whole }),
             end: read.end,
-            file,
+            source: Arc::new(Source {
+                file,
+                damaged: AtomicBool::new(false),
+            }),
         })
     }
 
@@ -489,12 +510,34 @@ impl Trace {
     /// If the file cannot be read any more.
     pub fn bytes(&self, span: Span) -> Result<Vec<u8>, TraceError> {
         let mut bytes = vec![0; span.len as usize];
-        let read = self.file.read_exact_at(&mut bytes, span.offset);
+        let read = self.source.file.read_exact_at(&mut bytes, span.offset);
         read.map_err(|source| TraceError::Io {
             path: self.path.clone(),
             source,
         })?;
         Ok(bytes)
+    }
+
+    /// The same bytes where they are.
+    pub(crate) fn kept(&self, span: Span) -> Kept {
+        Kept {
+            store: Arc::clone(&self.source) as _,
+            offset: span.offset,
+        }
+    }
+
+    /// Whether all bytes could be read that trees and steps of this run refer to.
+    ///
+    /// # Errors
+    /// If some could not: nothing that was made of them is to be believed.
+    pub fn check(&self) -> Result<(), TraceError> {
+        match self.source.damaged.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(TraceError::Io {
+                path: self.path.clone(),
+                source: io::Error::other("it cannot be read any more"),
+            }),
+        }
     }
 
     /// The stack of a call.
@@ -521,20 +564,20 @@ impl Trace {
     /// # Errors
     /// If the call has another outcome than when it was recorded.
     pub fn replay(&self, tree: &mut Tree, call: &Call) -> Result<(), TraceError> {
-        let bytes = match &call.op {
-            Op::Write { data, .. } if call.outcome.is_done() => self.bytes(*data)?,
-            _ => Vec::new(),
-        };
         if !call.outcome.is_done() {
             return Ok(());
         }
+        let (bytes, kept) = match &call.op {
+            Op::Write { data, .. } => (self.bytes(*data)?, Some(self.kept(*data))),
+            _ => (Vec::new(), None),
+        };
         let at = self.header.started.after(call.end);
         let wrong = |what: String| TraceError::Replay {
             path: self.path.clone(),
             number: call.number,
             what,
         };
-        match replay::apply(tree, &call.who, at, &call.op, (&bytes, None)) {
+        match replay::apply(tree, &call.who, at, &call.op, (&bytes, kept.as_ref())) {
             Ok(outcome) if outcome == call.outcome => Ok(()),
             Ok(outcome) => Err(wrong(format!("{outcome:?} instead of {:?}", call.outcome))),
             Err(e) => Err(wrong(format!("{} fails: {}", call.op.word(), e.text()))),

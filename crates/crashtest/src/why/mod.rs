@@ -426,7 +426,7 @@ fn next_cause(
     target: &Target<'_>,
 ) -> io::Result<Option<Cause>> {
     let effects = Effects::new(run, model);
-    let states = crate::states::enumerate(&effects, model.sync_jumps, model.tear, options.limits);
+    let states = crate::judge::states_of(judge, &effects, model, options.limits);
     let verdicts = judge.all(&effects, &states.all, options.jobs)?;
     let broken =
         states.all.iter().zip(&verdicts).find(

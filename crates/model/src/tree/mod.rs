@@ -354,6 +354,21 @@ impl Tree {
         Ok(self.node(ino)?.file()?.read(offset, buf))
     }
 
+    /// The content of a regular file; none of anything else.
+    #[must_use]
+    pub fn data(&self, ino: Ino) -> Option<&FileData> {
+        self.node(ino).ok()?.file().ok()
+    }
+
+    /// Gives a regular file this content; its times and permission bits stay. Nothing happens to anything else.
+    pub fn set_data(&mut self, ino: Ino, data: FileData) {
+        if let Ok(node) = self.node_mut(ino)
+            && let Body::File(old) = &mut node.body
+        {
+            *old = data;
+        }
+    }
+
     /// Finds data or a hole at or after `offset`; ENXIO beyond the end.
     pub fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> TreeResult<u64> {
         let data = self.node(ino)?.file()?;

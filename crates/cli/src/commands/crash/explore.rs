@@ -212,6 +212,7 @@ pub(super) fn explore(
     )
     .map_err(|e| not_run(format!("laying out a state: {e}")))?;
     drop(meter);
+    trace.check().map_err(not_run)?;
     if let Some(error) = &outcome.error {
         return Err(not_run(error));
     }

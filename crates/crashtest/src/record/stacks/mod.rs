@@ -8,10 +8,12 @@
 //! A loop makes its calls from the same stack: the places and values of its return addresses are remembered. If they
 //! are unchanged, the stack is the one that was unwound before.
 //!
-//! If a stack leads into CPython, the frames of Python replace those of its interpreter (`python`).
+//! If a stack leads into CPython, the frames of Python replace those of its interpreter (`python`); if it leads into V8,
+//! those of JavaScript do (`javascript`).
 //!
 //! Threads of the server read these files, so none of them may be on the mount itself: objects there are not opened.
 
+mod javascript;
 mod memory;
 mod objects;
 mod python;
@@ -28,6 +30,7 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
 
 use crate::trace::{Frame, Stack};
+use javascript::V8;
 use memory::Memory;
 use objects::{Bytes, Objects};
 use python::{Found, Python, ThreadState};
@@ -83,10 +86,18 @@ struct Mapping {
     object: Option<usize>,
 }
 
+/// A stack of native frames.
+#[derive(Clone)]
+struct Native {
+    captured: Captured,
+    /// Frame pointers of its frames, the innermost first.
+    bases: Arc<[u64]>,
+}
+
 /// Places of the return addresses of a stack in memory, and their values.
 struct Seen {
     slots: Vec<(u64, u64)>,
-    captured: Captured,
+    native: Native,
 }
 
 impl Seen {
@@ -112,7 +123,24 @@ struct Process {
     program: PathBuf,
     mappings: Vec<Mapping>,
     unwinder: UnwinderX86_64<Bytes>,
-    python: Option<Python>,
+    language: Option<Language>,
+}
+
+/// What a process runs beside native code.
+#[derive(Clone)]
+enum Language {
+    Python(Python),
+    JavaScript(Arc<V8>),
+}
+
+/// What was unwound.
+struct Unwound {
+    /// The addresses of the frames, the innermost first; those of callers lie in the call.
+    addresses: Vec<u64>,
+    /// Where the return addresses lie, if that is known of all of them.
+    slots: Option<Vec<(u64, u64)>>,
+    /// What the frame pointer was in the frames, as far as it points into the stack.
+    bases: Vec<u64>,
 }
 
 struct Inner {
@@ -124,6 +152,8 @@ struct Inner {
     known: HashMap<Vec<(usize, u64)>, Captured>,
     /// By process, the native stack, and the frames of Python.
     mixed: HashMap<(u32, u32, Vec<Found>), Captured>,
+    /// The same of JavaScript.
+    scripts: HashMap<(u32, u32, Vec<javascript::Found>), Captured>,
     /// The states of threads that run Python, by process and thread.
     states: HashMap<(u32, u32), ThreadState>,
     /// Number of the next stack.
@@ -143,6 +173,7 @@ impl Stacks {
                 cache: CacheX86_64::new(),
                 known: HashMap::new(),
                 mixed: HashMap::new(),
+                scripts: HashMap::new(),
                 states: HashMap::new(),
                 next: 0,
                 seen: HashMap::new(),
@@ -176,22 +207,29 @@ impl Stacks {
                 self.inner().capture(process, pc, &stack)?
             }
         };
-        let python = self.inner().processes.get(&process).and_then(|p| p.python);
-        Some(match python {
-            Some(python) => self.with_python(native, python, memory, (process, thread)),
-            None => native,
+        let language = {
+            let inner = self.inner();
+            let known = inner.processes.get(&process);
+            known.and_then(|p| p.language.clone())
+        };
+        Some(match language {
+            Some(Language::Python(python)) => {
+                self.with_python(native.captured, python, memory, (process, thread))
+            }
+            Some(Language::JavaScript(v8)) => self.with_javascript(native, &v8, memory, process),
+            None => native.captured,
         })
     }
 
     /// A stack that was unwound before, if its return addresses are where they were.
-    fn seen(&self, memory: Memory, at: (u32, u64, u64)) -> Option<Captured> {
+    fn seen(&self, memory: Memory, at: (u32, u64, u64)) -> Option<Native> {
         let all = self.inner().seen.get(&at)?.clone();
         let len = all.iter().map(|s| s.len(at.1)).max()?;
         let mut bytes = vec![0; len];
         let n = memory.read(at.1, &mut bytes)?;
         let bytes = bytes.get(..n)?;
         let found = all.iter().find(|s| s.is_in(bytes, at.1));
-        found.map(|s| s.captured.clone())
+        found.map(|s| s.native.clone())
     }
 
     /// The same stack with the frames of Python in it, if there are some.
@@ -241,6 +279,36 @@ impl Stacks {
             stack: Arc::new(Stack { frames }),
         };
         inner.mixed.insert(key, captured.clone());
+        captured
+    }
+
+    /// The same stack with the frames of JavaScript in it, if there are some.
+    fn with_javascript(&self, native: Native, v8: &V8, memory: Memory, process: u32) -> Captured {
+        let (found, scripts): (Vec<_>, Vec<_>) =
+            v8.frames(memory, &native.bases).into_iter().unzip();
+        let native = native.captured;
+        if found.is_empty() {
+            return native;
+        }
+        let key = (process, native.key, found);
+        if let Some(known) = self.inner().scripts.get(&key) {
+            return known.clone();
+        }
+        // Calls of C, and of what extends Node: then its own code, which says less than that of JavaScript.
+        let before = native.stack.frames.iter();
+        let before = before.take_while(|f| !javascript::is_of_engine(&f.object));
+        let told = key.2.iter().zip(scripts);
+        let told = told.map(|(found, script)| v8.told(memory, found, script));
+        let frames = before.cloned().chain(told).collect();
+        let mut inner = self.inner();
+        let captured = Captured {
+            key: inner.number(),
+            stack: Arc::new(Stack { frames }),
+        };
+        if inner.scripts.len() >= SEEN_MAX {
+            inner.scripts.clear();
+        }
+        inner.scripts.insert(key, captured.clone());
         captured
     }
 
@@ -338,6 +406,10 @@ impl StackMemory {
             }
             _ => Some(target),
         }
+    }
+
+    fn has(&self, address: u64) -> bool {
+        self.word(address).is_some()
     }
 
     fn word(&self, address: u64) -> Option<u64> {
@@ -453,7 +525,8 @@ impl Process {
         memory: &StackMemory,
         cache: &mut CacheX86_64,
         objects: &Objects,
-    ) -> (Vec<u64>, Option<Vec<(u64, u64)>>) {
+    ) -> Unwound {
+        let mut bases = Vec::new();
         let mut slots = Some(Vec::new());
         let mut read = |address: u64| memory.word(address).ok_or(());
         let mut found = vec![pc];
@@ -485,6 +558,10 @@ impl Process {
             registers = next;
             frame = caller;
             found.push(caller.address_for_lookup());
+            let base = registers.bp();
+            if base >= registers.sp() && memory.has(base) && bases.last() != Some(&base) {
+                bases.push(base);
+            }
             // A call pushes it right below where the stack of the caller ends.
             let slot = registers.sp().wrapping_sub(8);
             let back = memory.word(slot);
@@ -494,7 +571,11 @@ impl Process {
                 slots
             });
         }
-        (found, slots)
+        Unwound {
+            addresses: found,
+            slots,
+            bases,
+        }
     }
 }
 
@@ -507,12 +588,12 @@ enum Call {
 }
 
 impl Inner {
-    fn capture(&mut self, process: u32, pc: u64, memory: &StackMemory) -> Option<Captured> {
+    fn capture(&mut self, process: u32, pc: u64, memory: &StackMemory) -> Option<Native> {
         self.know(process, pc)?;
         let known = self.processes.get(&process)?;
         let mut addresses = Vec::new();
-        let (found, slots) = known.unwind(pc, memory, &mut self.cache, &self.objects);
-        for address in found {
+        let unwound = known.unwind(pc, memory, &mut self.cache, &self.objects);
+        for address in unwound.addresses {
             if let Some(mapping) = known.mapping(address)
                 && let Some(object) = mapping.object
             {
@@ -522,21 +603,27 @@ impl Inner {
         if addresses.is_empty() {
             return None;
         }
-        if let Some(captured) = self.known.get(&addresses).cloned() {
-            self.remember((process, memory.start, pc), slots, &captured);
-            return Some(captured);
-        }
-        let frames: Vec<Frame> = addresses
-            .iter()
-            .flat_map(|(object, address)| self.objects.frames(*object, *address))
-            .collect();
-        let captured = Captured {
-            key: self.number(),
-            stack: Arc::new(Stack { frames }),
+        let captured = match self.known.get(&addresses) {
+            Some(captured) => captured.clone(),
+            None => {
+                let frames: Vec<Frame> = addresses
+                    .iter()
+                    .flat_map(|(object, address)| self.objects.frames(*object, *address))
+                    .collect();
+                let captured = Captured {
+                    key: self.number(),
+                    stack: Arc::new(Stack { frames }),
+                };
+                self.known.insert(addresses, captured.clone());
+                captured
+            }
         };
-        self.known.insert(addresses, captured.clone());
-        self.remember((process, memory.start, pc), slots, &captured);
-        Some(captured)
+        let native = Native {
+            captured,
+            bases: unwound.bases.into(),
+        };
+        self.remember((process, memory.start, pc), unwound.slots, &native);
+        Some(native)
     }
 
     /// A number that no stack has.
@@ -545,25 +632,20 @@ impl Inner {
         self.next - 1
     }
 
-    fn remember(
-        &mut self,
-        at: (u32, u64, u64),
-        slots: Option<Vec<(u64, u64)>>,
-        captured: &Captured,
-    ) {
+    fn remember(&mut self, at: (u32, u64, u64), slots: Option<Vec<(u64, u64)>>, native: &Native) {
         let Some(slots) = slots else {
             return;
         };
         if self.seen.len() >= SEEN_MAX {
             self.seen.clear();
         }
-        let captured = captured.clone();
+        let native = native.clone();
         let of = self.seen.entry(at).or_default();
         // Ways that lead to one place on the stack differ above it.
         if of.len() >= WAYS_MAX {
             of.remove(0);
         }
-        of.push(Arc::new(Seen { slots, captured }));
+        of.push(Arc::new(Seen { slots, native }));
     }
 
     /// Reads the mappings of a process, unless they are known: those of another program, or code at a new address,
@@ -584,7 +666,7 @@ impl Inner {
             program,
             mappings: Vec::new(),
             unwinder: UnwinderX86_64::new(),
-            python: None,
+            language: None,
         };
         for line in maps.split(|&b| b == b'\n') {
             self.map(line, &mut known);
@@ -622,8 +704,12 @@ impl Inner {
             && let Some(of_file) = self.objects.get(index)
         {
             mapping.bias = start.wrapping_sub(of_file.address_of(offset)?);
-            let python = of_file.interpreter.map(|i| i.at(mapping.bias));
-            process.python = process.python.or(python);
+            let language = match (of_file.interpreter, &of_file.v8) {
+                (Some(python), _) => Some(Language::Python(python.at(mapping.bias))),
+                (None, Some(v8)) => Some(Language::JavaScript(Arc::clone(v8))),
+                (None, None) => None,
+            };
+            process.language = process.language.take().or(language);
             let info: ExplicitModuleSectionInfo<Bytes> = of_file.sections();
             let name = path.escape_ascii().to_string();
             process

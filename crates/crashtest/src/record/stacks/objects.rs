@@ -12,6 +12,7 @@ use addr2line::Loader;
 use framehop::ExplicitModuleSectionInfo;
 use object::{Object as _, ObjectSection, ObjectSegment};
 
+use super::javascript::V8;
 use super::python::Interpreter;
 use crate::trace::Frame;
 
@@ -45,6 +46,7 @@ pub(super) struct Object {
     got: Option<Range<u64>>,
     debug: Option<PathBuf>,
     pub(super) interpreter: Option<Interpreter>,
+    pub(super) v8: Option<Arc<V8>>,
 }
 
 impl Object {
@@ -72,6 +74,7 @@ impl Object {
             got: range(".got"),
             debug: debug_file(path, &file),
             interpreter: Interpreter::in_file(&file),
+            v8: V8::in_file(&file).map(Arc::new),
         })
     }
 
