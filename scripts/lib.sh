@@ -87,23 +87,22 @@ stop_process() {
   return 0
 }
 
-# start_group COMMAND…: a background job in a process group of its own, so that its children end with it. Sets GROUP. Its exit
-# status goes to a file: the shell forgets that of an ended job when another child gets the job's process id.
+# start_group COMMAND…: a background job in a process group of its own, so that its children end with it. Sets GROUP.
 start_group() {
-  local file
-  file=$(mktemp "$WORK/status.XXXXXX")
   set -m
-  (
-    # shellcheck disable=SC2064 # the file of now
-    trap "echo \$? >'$file'" EXIT
-    "$@"
-  ) &
+  "$@" &
   GROUP=$!
   set +m
-  GROUP_STATUS[GROUP]=$file
   on_exit stop_group "$GROUP"
 }
-GROUP_STATUS=()
+# start_beside FILE COMMAND…: such a group of steps, for `shown`: its output goes to FILE, its exit status beside it. The shell would
+# forget the status of an ended job when another child gets its process id.
+start_beside() { start_group steps_beside "$@"; }
+steps_beside() {
+  # shellcheck disable=SC2064 # the file of now
+  trap "echo \$? >'$1.status'" EXIT
+  "${@:2}" >"$1" 2>&1
+}
 stop_group() {
   local i
   jobs -p | grep -qx "$1" || return 0
@@ -117,13 +116,13 @@ stop_group() {
   wait "$1" 2>/dev/null || true
 }
 
-# shown GROUP FILE: what ran beside the steps shown here, in a group of its own, is shown when it is waited for.
+# shown GROUP FILE: waits for steps that ran beside those shown here, and shows their output.
 shown() {
   local status
   wait "$1" 2>/dev/null || true
-  # One that was killed has left none.
-  status=$(cat "${GROUP_STATUS[$1]}")
   cat "$2"
+  # One that was killed has left none.
+  status=$(cat "$2.status" 2>/dev/null || true)
   return "${status:-1}"
 }
 

@@ -130,7 +130,7 @@ if [ -z "$GIVEN_STEADFAST" ]; then run "release build" build_with_trials; fi
 if [ -x "$STEADFAST" ]; then
   run "no planted faults in the product" no_faults
   export FAILED_STEPS
-  start_group unmounted >"$WORK/unmounted" 2>&1
+  start_beside "$WORK/unmounted" unmounted
   unmounted=$GROUP
   volumes
   shown "$unmounted" "$WORK/unmounted" || say "explorations and servers were cut short" | tee -a "$FAILED_STEPS"

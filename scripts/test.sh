@@ -175,7 +175,7 @@ proofs=
 # A checker of an earlier run must not stand in for one that was not built.
 rm -f "$TARGET/oracle/oracle"
 if [ "$(id -u)" = 0 ] || command -v coqc >/dev/null; then
-  start_group proofs >"$WORK/proofs" 2>&1
+  start_beside "$WORK/proofs" proofs
   proofs=$GROUP
 fi
 # Mounts of its own: some tests make mount namespaces, which would keep the volumes' mounts when they are cut off.
@@ -183,7 +183,7 @@ apart=()
 if [ "$(id -u)" = 0 ] && unshare --mount --propagation private true 2>/dev/null; then apart=(unshare --mount --propagation private); fi
 # The long tier takes releases, which take a quarter of an hour to compile; else what it runs is built as the tests are.
 if [ -n "$long" ]; then
-  start_group "${apart[@]}" "$here/test-volumes.sh" --long >"$WORK/volumes" 2>&1
+  start_beside "$WORK/volumes" "${apart[@]}" "$here/test-volumes.sh" --long
   volumes=$GROUP
 fi
 
@@ -196,7 +196,7 @@ run "engine of the obligations" engine
 run "checker of store orders" store_orders
 obligations=
 if [ "$(id -u)" = 0 ] || python3 -c 'import venv' 2>/dev/null; then
-  start_group env CARGO_TARGET_DIR="$TARGET/smt" proofs/smt/run ${long:+--all} >"$WORK/obligations" 2>&1
+  start_beside "$WORK/obligations" env CARGO_TARGET_DIR="$TARGET/smt" proofs/smt/run ${long:+--all}
   obligations=$GROUP
 else
   say ""
@@ -208,10 +208,10 @@ run "book" book
 if [ -n "$proofs" ]; then run "proofs" shown "$proofs" "$WORK/proofs"; fi
 if [ -z "$long" ]; then
   run "product, as the tests are built" programs_of_tests
-  start_group "${apart[@]}" env STEADFAST="$TARGET/product/steadfast" "$here/test-volumes.sh" >"$WORK/volumes" 2>&1
+  start_beside "$WORK/volumes" "${apart[@]}" env STEADFAST="$TARGET/product/steadfast" "$here/test-volumes.sh"
   volumes=$GROUP
 fi
-start_group explored >"$WORK/explored" 2>&1
+start_beside "$WORK/explored" explored
 explored=$GROUP
 run "tests" tests_beside
 # With the program that the tests made.
