@@ -62,7 +62,12 @@ volume() {
       # child of this script, as the pass-through is: the scheduler groups processes by session.
       local how=buffered
       if [ "$backing" = disk ]; then how=direct; fi
-      if [ "$STEADFAST_BENCH_TRANSPORT" = io_uring ]; then how+=,io_uring; else how+=,noio_uring; fi
+      # An earlier one may not know the option, and has its default.
+      case $system:$STEADFAST_BENCH_TRANSPORT in
+        before:*) ;;
+        *:io_uring) how+=,io_uring ;;
+        *) how+=,noio_uring ;;
+      esac
       sf_serve "$image" "$MOUNTED" "$dir/$system.log" -o "$how"
       ;;
     ext4)
