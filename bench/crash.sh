@@ -19,7 +19,7 @@ recorded() {
   for system in "${systems[@]}"; do
     case $system in steadfast) how=record ;; *) how=$system ;; esac
     "$CRASH" run "$how" "$DISK_WORK/trace" "$@" >"$DISK_WORK/said" || die "$row on $system failed"
-    record "$row" "$unit" "$better" "$system" "$(awk -v count="$count" 'NR == 1 { print count > 0 ? count / $1 : $1 * 1000 }' "$DISK_WORK/said")"
+    record "$row" "$unit" "$better" "$system" "$(awk -v count="$count" 'NR == 1 { print (count > 0 ? count / $1 : $1 * 1000) }' "$DISK_WORK/said")"
   done
 }
 
