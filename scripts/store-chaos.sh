@@ -87,7 +87,7 @@ LAG=5
 CACHE_SIZE=256M
 # A program ends within this many seconds after the last answer of its server.
 END_SECONDS=120
-# A mount tries the store first, and takes a connection that is cut for a store that breaks a rule.
+# A mount fails if the store gives no clear answer in five trials, or if a stopped server holds the lock of a directory.
 MOUNT_TRIES=20
 # Two things stay in the store that the sweep does not know: objects of a mount's trial of the store whose connection was cut, and in a
 # directory a file that a killed server was writing. They are counted and said; with 0 here they are a finding.

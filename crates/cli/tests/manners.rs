@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const NOBODY: u32 = 65534;
 
-/// Runs a script as root, in which `u COMMAND…` runs as nobody, in a place that belongs to nobody, where everyone may
+/// Runs a script as root, in which `u COMMAND…` runs as the user `nobody`, in a directory of that user, where all users may
 /// open /dev/fuse, as with udev. Its mounts are gone when it ends. None if that is not possible.
 fn as_nobody(place: &Place, script: &str) -> Option<String> {
     for path in [

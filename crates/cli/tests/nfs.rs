@@ -152,7 +152,7 @@ fn a_volume_is_served_and_closed_cleanly_when_a_signal_comes() {
         &["stat", "--json", "--watch", "1", "--count", "1", "control"],
     );
     assert!(json.contains("\"seconds\""), "{json}");
-    // Nobody else can open the image meanwhile.
+    // Other processes cannot open the image meanwhile.
     let refused = steadfast(dir.path(), &["fsck", "img"]);
     assert_eq!(refused.status.code(), Some(8), "{}", said(&refused));
     assert_eq!(serving.end(), Some(0));

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// One verdict in this many is asked for twice, and so is the first of each kind.
 const TWICE: usize = 50;
-/// Most states that are judged in the order in which they are told.
+/// Maximum number of states that are judged in the order of reports.
 const IN_ORDER_MAX: usize = 4000;
 /// Most looks of checkers that are remembered.
 const LOOKS_MAX: usize = 1 << 21;

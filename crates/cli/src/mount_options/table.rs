@@ -488,7 +488,7 @@ A write by another user takes the bits away, as everywhere.",
         words: &[flag("upper", |o| o.mount.upper_layer = true)],
         help: "for an upper layer of overlayfs whose set-id bits work: writes through it clear them, too",
         manual: "For an upper layer of overlayfs, container storage among it, in which set-id bits work.
-overlayfs writes with the identity of the user who mounted it, and the kernel then does not ask a server that clears set-id
+overlayfs writes with the identity of its mount's owner, and the kernel then does not ask a server that clears set-id
 bits on writes, as this one does, to clear them: a set-id program that another user writes to would keep its privilege.
 With this option the kernel clears them itself, at the cost of one more request for each write.",
     },

@@ -54,7 +54,7 @@ impl Bytes {
         self.len() == 0
     }
 
-    /// Some of them; none if there are not so many.
+    /// The bytes of a range; `None` if the range ends after them.
     #[must_use]
     pub fn get(&self, range: Range<usize>) -> Option<Cow<'_, [u8]>> {
         match &self.0 {

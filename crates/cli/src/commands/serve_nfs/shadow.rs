@@ -1,4 +1,4 @@
-//! What a stand-by reads while it waits: the log of each volume, so that a take-over has little left to read.
+//! A stand-by follows the log of each volume while it waits, so that a take-over has little left to read.
 //!
 //! A thread for each volume. What goes wrong there is said, and costs time at the take-over, nothing else: the take-over asks
 //! the store for all that is not in memory.
@@ -97,7 +97,7 @@ impl<'a> Shadow<'a> {
         let looked = self.read().map_err(|e| e.to_string());
         let looked = looked.and_then(|state| state.map_or(Ok(()), |state| self.mount(state)));
         match looked {
-            Ok(()) if begins || self.said.take().is_some() => {
+            Ok(()) if self.said.take().is_some() || begins => {
                 notice(&format!("{}: following its log", self.image.display()));
             }
             Ok(()) => {}

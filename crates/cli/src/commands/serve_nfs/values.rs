@@ -71,7 +71,7 @@ impl TryFrom<String> for CacheBytes {
 #[serde(try_from = "String")]
 pub(crate) struct Time(pub(crate) Duration);
 
-/// A request to the store needs some time, and nobody waits for a lease any longer.
+/// The shortest and the longest lease: a request to the store needs some time, and clients must not wait longer.
 const TIMES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(500)..=Duration::from_secs(300);
 

@@ -15,7 +15,7 @@ const MERGES: &str = "stream_merges_";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Show the last merges of two streams, with their causes; for root and the user who mounted
+    /// Show the last merges of two streams, with their causes; for root and the owner of the mount
     #[arg(long)]
     merges: bool,
     /// Print all of it as JSON
