@@ -12,12 +12,16 @@ QUICK_RUNS=2
 FILE_MIB=321
 
 prepare_journal() {
-  build_driver journal --features peers
+  local features=(--features peers)
+  if [ -n "${STEADFAST_BENCH_BEFORE:-}" ]; then features=(); fi
+  build_driver journal "${features[@]}"
   JOURNAL=$DRIVER
   GO_JOURNAL=$TARGET/bench-journal/gojournal
   # Its code comes from the module proxy, checked against go.sum.
   PEERS=(go-journal)
-  if ! (cd "$root/bench/gojournal" && go build -buildvcs=false -o "$GO_JOURNAL" .); then
+  if [ -n "${STEADFAST_BENCH_BEFORE:-}" ]; then
+    PEERS=(before)
+  elif ! (cd "$root/bench/gojournal" && go build -buildvcs=false -o "$GO_JOURNAL" .); then
     PEERS=()
     warn "go-journal is left out: bench/gojournal needs Go, and go-journal from the module proxy"
   fi
@@ -41,6 +45,7 @@ take() {
   shift
   case $system in
     steadfast)  FIGURES=$("$JOURNAL" "$@") || die "$* on $system failed" ;;
+    before)     FIGURES=$("$STEADFAST_BENCH_BEFORE" "$@") || die "$* on $system failed" ;;
     go-journal) FIGURES=$("$GO_JOURNAL" "$@") || die "$* on $system failed" ;;
     *)
       # A store makes its own files, in a directory that goes afterwards.
@@ -63,12 +68,12 @@ synchronous() {
       device=memory peers=()
       if [ "$backing" = disk ]; then
         device=$FILE
-        if ((threads != 4)); then peers=(sqlite redb); fi
+        if ((threads != 4)) && [ "${PEERS[*]}" != before ]; then peers=(sqlite redb); fi
       fi
       in_turn "$run" steadfast ${PEERS[@]+"${PEERS[@]}"} ${peers[@]+"${peers[@]}"}
       for system in "${SYSTEMS[@]}"; do
         take "$system" sync "$device" "$threads" "$seconds"
-        case $system in steadfast|go-journal)
+        case $system in steadfast|before|go-journal)
           keep "flushes-$backing-$threads" flushes/commit lower "$system" flushes_per_commit ;;
         esac
         if [ "$backing" = disk ]; then
@@ -84,13 +89,13 @@ deferred() {
   in_turn "$run" steadfast ${PEERS[@]+"${PEERS[@]}"}
   for system in "${SYSTEMS[@]}"; do
     # go-journal has one order for all; Steadfast keeps one for each stream.
-    if [ "$system" = steadfast ]; then take "$system" deferred 1 one "$seconds"; else take "$system" deferred 1 "$seconds"; fi
+    if [ "$system" != go-journal ]; then take "$system" deferred 1 one "$seconds"; else take "$system" deferred 1 "$seconds"; fi
     keep deferred-cpu us/commit lower "$system" cpu_us_per_commit
     keep deferred-1 commits/s higher "$system" commits_per_second
     one=$(figure commits_per_second)
-    if [ "$system" = steadfast ]; then take "$system" deferred 2 one "$seconds"; else take "$system" deferred 2 "$seconds"; fi
+    if [ "$system" != go-journal ]; then take "$system" deferred 2 one "$seconds"; else take "$system" deferred 2 "$seconds"; fi
     scaling "$system" deferred-2 deferred-scaling "$one"
-    if [ "$system" = steadfast ]; then take "$system" deferred 2 own "$seconds"; fi
+    if [ "$system" != go-journal ]; then take "$system" deferred 2 own "$seconds"; fi
     scaling "$system" deferred-2-streams deferred-scaling-streams "$one"
   done
 }
@@ -115,11 +120,16 @@ written() {
 }
 
 recovery() {
-  dd if="$FULL" of="$FILE" bs=1M conv=notrunc,fdatasync status=none
-  take steadfast recover "$FILE"
-  keep recovery-cpu s lower steadfast cpu_seconds_per_256_mib
-  keep recovery-wall s lower steadfast wall_seconds_per_256_mib
-  keep recovery-memory MiB lower steadfast memory_mib
+  local run=$1 system systems=(steadfast)
+  if [ "${PEERS[*]}" = before ]; then systems+=(before); fi
+  in_turn "$run" "${systems[@]}"
+  for system in "${SYSTEMS[@]}"; do
+    dd if="$FULL" of="$FILE" bs=1M conv=notrunc,fdatasync status=none
+    take "$system" recover "$FILE"
+    keep recovery-cpu s lower "$system" cpu_seconds_per_256_mib
+    keep recovery-wall s lower "$system" wall_seconds_per_256_mib
+    keep recovery-memory MiB lower "$system" memory_mib
+  done
 }
 
 bench_journal() {
@@ -130,7 +140,7 @@ bench_journal() {
     synchronous "$run" "$seconds"
     deferred "$run" "$deferred_seconds"
     written "$run" "$mib" "$commits"
-    recovery
+    recovery "$run"
   done
   report "seconds=$seconds" "deferred_seconds=$deferred_seconds" "sequential_mib=$mib"
 }

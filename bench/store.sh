@@ -2,7 +2,8 @@
 # others make of buckets. Sourced by bench/run.
 # shellcheck shell=bash disable=SC2034,SC2154
 #
-# The store is versitygw on a directory, on loopback; rows with `-file` are of a directory as the store (file://).
+# The store is versitygw on a directory, on loopback; rows with `-file` are of a directory as the store (file://). With
+# STEADFAST_BENCH_DELAY=MS a proxy before the store adds so many milliseconds to each answer, for all systems alike.
 
 # shellcheck source-path=SCRIPTDIR source=../scripts/store-lib.sh
 . "$root/scripts/store-lib.sh"
@@ -21,7 +22,18 @@ prepare_store() {
   BUCKETS=$DISK_WORK/buckets
   mkdir -p "$BUCKETS/bench" "$BUCKETS/s3backer" "$BUCKETS/s3fs" "$BUCKETS/rclone" "$DISK_WORK/files"
   start_gateway "$BUCKETS"
+  if [ -n "${STEADFAST_BENCH_DELAY:-}" ]; then start_proxy "$STEADFAST_BENCH_DELAY"; fi
   export AWS_ENDPOINT_URL=$ENDPOINT
+}
+
+# start_proxy MS: puts a proxy before ENDPOINT, which adds MS milliseconds to each answer.
+start_proxy() {
+  local said=$DISK_WORK/proxy proxy
+  "$STORE" proxy "${ENDPOINT##*:}" "$1" >"$said" &
+  proxy=$!
+  on_exit stop_process "$proxy"
+  await --alive "$proxy" test -s "$said" || die "the proxy does not start"
+  ENDPOINT=http://127.0.0.1:$(cat "$said")
 }
 
 take() {
@@ -32,8 +44,8 @@ take() {
 }
 
 bench_store() {
-  local commits=300 mib=256 reads=600 run where peers=() peer
-  if [ -n "$quick" ]; then commits=50 mib=64 reads=100; fi
+  local commits=300 mib=256 reads=600 all=1024 run where peers=() peer
+  if [ -n "$quick" ]; then commits=50 mib=64 reads=100 all=64; fi
   for peer in s3backer s3fs rclone; do
     if command -v "$peer" >/dev/null; then peers+=("$peer"); else warn "$peer is missing (apt-get install $peer): its rows are left out"; fi
   done
@@ -43,7 +55,7 @@ bench_store() {
       take "${where#* }" commit "${where%% *}" "$commits"
       take "${where#* }" sequential "${where%% *}" "$mib"
       take "${where#* }" random "${where%% *}" "$((mib / 2))" "$reads"
-      take "${where#* }" requests "${where%% *}" "$mib"
+      take "${where#* }" requests "${where%% *}" "$all"
       rm -rf "$BUCKETS/bench/$run" "$DISK_WORK/files/$run"
     done
     take "" warm "s3://bench/$run" "$((mib / 2))" "$DISK_WORK/cache-$run" "$DISK_WORK/plain-$run"
@@ -56,7 +68,7 @@ bench_store() {
   awk -F '\t' '$5 == 0 { print $1 "/" $4 }' "$RESULTS" | sort | uniq -c | awk '{ print $2 ":" $1 }' >"$DISK_WORK/zeros"
   awk -F '\t' '$5 != 0' "$RESULTS" >"$RESULTS.rest"
   mv "$RESULTS.rest" "$RESULTS"
-  report "store=versitygw-1.8.0" "zero=$(paste -sd, "$DISK_WORK/zeros")"
+  report "store=versitygw-1.8.0" "delay_ms=${STEADFAST_BENCH_DELAY:-0}" "zero=$(paste -sd, "$DISK_WORK/zeros")"
 }
 
 # ---------------------------------------------------------------- peers

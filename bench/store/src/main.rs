@@ -6,10 +6,13 @@
 //! store random URL MIB COUNT      COUNT cold reads of 4 KiB in MIB mebibytes; ranged GETs of a unit in between
 //! store warm URL MIB CACHE FILE   reads from a cache device, and of a plain file of the same contents
 //! store requests URL MIB          requests and bytes of flushes, of MIB mebibytes in order, and of an idle disk
+//! store proxy PORT MS             relays connections to a port of this host, with MS milliseconds added to each answer
 //! ```
 //!
 //! A line for each result: row, unit, `higher` or `lower` (which is better), system, value; separated by tabs. Each call makes a
 //! volume of its own below the URL.
+
+mod proxy;
 
 use std::env;
 use std::error::Error;
@@ -27,7 +30,7 @@ use steadfast_block::{
 };
 use steadfast_store::{Access, CacheOptions, Found, Location, OpenOptions, StoreDevice, create};
 
-const USAGE: &str = "usage: store commit URL COUNT | sequential URL MIB | random URL MIB COUNT | warm URL MIB CACHE FILE | requests URL MIB";
+const USAGE: &str = "usage: store commit URL COUNT | sequential URL MIB | random URL MIB COUNT | warm URL MIB CACHE FILE | requests URL MIB | proxy PORT MS";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A raw request of bulk data, and how many are on their way at a time.
 const BULK: usize = 8 << 20;
@@ -57,6 +60,10 @@ fn run(args: &[String]) -> Result<()> {
         ["random", url, mib, count] => random(url, mib.parse()?, count.parse()?),
         ["warm", url, mib, cache, file] => warm(url, mib.parse()?, cache.as_ref(), file.as_ref()),
         ["requests", url, mib] => requests(url, mib.parse()?),
+        ["proxy", port, ms] => {
+            let both_ways = Duration::from_millis(ms.parse()?);
+            Ok(proxy::serve(port.parse()?, both_ways / 2)?)
+        }
         _ => Err(USAGE.into()),
     }
 }

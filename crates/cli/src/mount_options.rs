@@ -24,6 +24,8 @@ pub(crate) struct Options {
     pub(crate) contract: Option<String>,
     /// Bypass the host's page cache (`Some(true)`), or use it (`Some(false)`).
     pub(crate) direct: Option<bool>,
+    /// Requests that may be in progress at a time.
+    pub(crate) threads: Option<usize>,
     /// Unmount when the server ends.
     pub(crate) auto_unmount: bool,
     /// File for the server's messages.
@@ -42,6 +44,7 @@ impl Default for Options {
             follow: None,
             contract: None,
             direct: None,
+            threads: None,
             auto_unmount: false,
             log: None,
             trace: None,
@@ -225,7 +228,7 @@ mod tests {
         let options = read("ro,allow_other,threads=4,cache=64M,commit=5,direct,noatime,log=/x/y");
         let options = options.unwrap_or_default();
         assert!(options.mount.read_only && options.volume.read_only && options.mount.allow_other);
-        assert_eq!(options.mount.threads, 4);
+        assert_eq!(options.threads, Some(4));
         assert_eq!(options.direct, Some(true));
         assert_eq!(options.volume.cache_bytes, 64 << 20);
         assert_eq!(options.volume.commit_interval, Duration::from_secs(5));

@@ -129,6 +129,12 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
         source: image.to_owned(),
         ..options.mount.clone()
     };
+    if let Some(threads) = options.threads {
+        fuse.threads = threads;
+    } else if volume::store::url(image).is_some() {
+        // They wait for the store, and only flushes that wait at the same time share a request.
+        fuse.threads = steadfast_fuse::THREADS_MAX;
+    }
     fuse.read_only |= volume.read_only();
     fuse.write_back = volume.allows_write_back() && !fuse.read_only;
     if volume.replica().is_some() {

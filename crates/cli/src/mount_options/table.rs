@@ -353,10 +353,10 @@ on the directory each time.",
     },
     Row {
         words: &[value("threads", "N", |o, text| {
-            o.mount.threads = number(text, 1, THREADS_MAX as u64)? as usize;
+            o.threads = Some(number(text, 1, THREADS_MAX as u64)? as usize);
             Ok(())
         })],
-        help: "requests that may be in progress at a time, 1 to 64 (default 16)",
+        help: "requests that may be in progress at a time, 1 to 64 (default 16, on an object store 64)",
         manual: "",
     },
     Row {
