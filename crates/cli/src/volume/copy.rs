@@ -1,11 +1,15 @@
 //! Copies all files of a volume to another, empty one, whatever media the two lie on.
 //!
-//! While the copy is incomplete, the file [`MARK`] is in the root of the new volume. It is removed when all else is
-//! durable, except flags of the root that would keep it.
+//! While the copy is incomplete, the file [`MARK`] is in the root of the new volume. It is made durable before anything
+//! else is changed, and removed when all else is durable. Two things of the root come after that: its times, which the
+//! removal changes, and flags that would keep the mark. A crash in between leaves a complete copy without them.
 //!
 //! Order within an inode: content, owner, extended attributes, permissions, times; each step would undo one of the
 //! later ones. Default ACLs of a directory must not reach its entries, and its entries change its times: so its
 //! attributes are set after its entries. Flags that forbid changes are set last.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 
@@ -19,6 +23,20 @@ pub(crate) const MARK: &str = ".steadfast-copy-incomplete";
 
 /// Bytes that are read and written at a time.
 const PIECE: usize = 1 << 20;
+
+/// Whether a test has planted a fault. A release has no faults.
+#[cfg(test)]
+macro_rules! planted {
+    ($copy:expr, $fault:ident) => {
+        $copy.fault == Some(tests::Fault::$fault)
+    };
+}
+#[cfg(not(test))]
+macro_rules! planted {
+    ($copy:expr, $fault:ident) => {
+        false
+    };
+}
 
 /// Counts of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,16 +79,7 @@ pub(crate) fn copy(
     to: &dyn FileSystem,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Copied, CopyError> {
-    let mut copy = Copy {
-        from,
-        to,
-        caller: Caller::root(),
-        links: HashMap::new(),
-        flags: Vec::new(),
-        copied: Copied::default(),
-        buffer: vec![0; PIECE],
-    };
-    copy.all(progress)
+    Copy::new(from, to).all(progress)
 }
 
 /// A directory whose entries are to be copied, or whose attributes are to be set.
@@ -95,18 +104,30 @@ struct Copy<'a> {
     flags: Vec<(Ino, InodeFlags, Vec<u8>)>,
     copied: Copied,
     buffer: Vec<u8>,
+    #[cfg(test)]
+    fault: Option<tests::Fault>,
 }
 
-impl Copy<'_> {
+impl<'a> Copy<'a> {
+    fn new(from: &'a dyn FileSystem, to: &'a dyn FileSystem) -> Copy<'a> {
+        Copy {
+            from,
+            to,
+            caller: Caller::root(),
+            links: HashMap::new(),
+            flags: Vec::new(),
+            copied: Copied::default(),
+            buffer: vec![0; PIECE],
+            #[cfg(test)]
+            fault: None,
+        }
+    }
+
     fn all(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Copied, CopyError> {
         let root = self.to.root();
-        let mark = NewNode {
-            kind: FileKind::Regular,
-            perm: 0o600,
-            rdev: 0,
-        };
-        let marked = self.to.mknod(&self.caller, root, MARK.as_bytes(), &mark);
-        at(MARK.as_bytes(), marked.and_then(|_| self.to.sync()))?;
+        if !planted!(self, MarkLate) {
+            self.mark(root)?;
+        }
         let top = |path: &[u8]| Directory {
             from: self.from.root(),
             to: root,
@@ -126,24 +147,58 @@ impl Copy<'_> {
                 }
             }
         }
+        if planted!(self, MarkLate) {
+            self.mark(root)?;
+        }
+        if planted!(self, FlagsUnmarked) {
+            self.unmark(root)?;
+        }
         // Flags of the root would keep the mark.
         let flags = std::mem::take(&mut self.flags).into_iter();
         let (last, flags): (Vec<_>, Vec<_>) = flags.partition(|(ino, ..)| *ino == root);
         for (ino, flags, path) in flags {
             at(&path, self.to.set_flags(&self.caller, ino, flags))?;
         }
-        at(b"/", self.to.sync())?;
-        // The root's times are those of the source; the removal of the mark changes them.
-        let times = self.from.getattr(&self.caller, self.from.root());
-        let times = at(b"/", times)?;
-        let removed = self.to.unlink(&self.caller, root, MARK.as_bytes());
-        let removed = removed.and_then(|()| self.times(&times, root));
-        at(MARK.as_bytes(), removed)?;
+        if !planted!(self, ContentUnsynced) {
+            at(b"/", self.to.sync())?;
+        }
+        if !planted!(self, FlagsUnmarked) {
+            self.unmark(root)?;
+        }
         for (ino, flags, path) in last {
             at(&path, self.to.set_flags(&self.caller, ino, flags))?;
         }
-        at(b"/", self.to.sync())?;
+        if !planted!(self, EndUnsynced) {
+            at(b"/", self.to.sync())?;
+        }
         Ok(self.copied)
+    }
+
+    /// Marks the new volume as an incomplete copy, durably.
+    fn mark(&self, root: Ino) -> Result<(), CopyError> {
+        let mark = NewNode {
+            kind: FileKind::Regular,
+            perm: 0o600,
+            rdev: 0,
+        };
+        let marked = self.to.mknod(&self.caller, root, MARK.as_bytes(), &mark);
+        at(MARK.as_bytes(), marked)?;
+        match planted!(self, MarkUnsynced) {
+            true => Ok(()),
+            false => at(MARK.as_bytes(), self.to.sync()),
+        }
+    }
+
+    /// Removes the mark. The root gets the times of the source again, which the removal changed.
+    fn unmark(&self, root: Ino) -> Result<(), CopyError> {
+        let times = self.from.getattr(&self.caller, self.from.root());
+        let times = at(b"/", times)?;
+        let removed = self.to.unlink(&self.caller, root, MARK.as_bytes());
+        let removed = removed.and_then(|()| match planted!(self, RootTimesLost) {
+            true => Ok(()),
+            false => self.times(&times, root),
+        });
+        at(MARK.as_bytes(), removed)
     }
 
     fn entries(
@@ -168,6 +223,9 @@ impl Copy<'_> {
         for name in names {
             let path = [&directory.path[..], b"/", &name].concat();
             if path == [b"/", MARK.as_bytes()].concat() {
+                if planted!(self, IncompleteSourceTaken) {
+                    continue;
+                }
                 // The source is itself an incomplete copy.
                 return Err(CopyError {
                     path,
@@ -181,6 +239,10 @@ impl Copy<'_> {
                     ..below
                 }));
                 steps.push(Step::Entries(Directory { path, ..below }));
+                if planted!(self, DirectoryFirst) {
+                    let last = steps.len() - 1;
+                    steps.swap(last, last - 1);
+                }
             }
             self.copied.inodes += 1;
             progress(self.copied.inodes);
@@ -227,7 +289,7 @@ impl Copy<'_> {
             self.content(&attr, made.ino)?;
         }
         self.attributes(&attr, made.ino)?;
-        if attr.nlink > 1 {
+        if attr.nlink > 1 && !planted!(self, LinkCopied) {
             self.links.insert(attr.ino, made.ino);
         }
         Ok(None)
@@ -243,9 +305,17 @@ impl Copy<'_> {
                 Err(error) => return Err(error),
             };
             let end = self.from.seek(&self.caller, attr.ino, data, Seek::Hole)?;
+            let (data, end) = match planted!(self, HoleFilled) {
+                true => (offset, attr.size),
+                false => (data, end),
+            };
             offset = data;
             while offset < end.min(attr.size) {
                 let most = (end.min(attr.size) - offset).min(PIECE as u64) as usize;
+                if planted!(self, PieceLost) && offset > data && most < PIECE {
+                    offset = end;
+                    break;
+                }
                 let read =
                     self.from
                         .read(&self.caller, attr.ino, offset, &mut self.buffer[..most])?;
@@ -280,20 +350,30 @@ impl Copy<'_> {
             gid: Some(attr.gid),
             ..SetAttr::default()
         };
+        if planted!(self, PermBeforeOwner) {
+            self.perm(attr, to)?;
+        }
         self.to.setattr(&self.caller, to, &owner)?;
         for name in self.from.listxattr(&self.caller, attr.ino)? {
             let value = self.from.getxattr(&self.caller, attr.ino, &name)?;
             self.to
                 .setxattr(&self.caller, to, &name, &value, XattrMode::Any)?;
         }
-        if attr.kind != FileKind::Symlink {
-            let perm = SetAttr {
-                perm: Some(attr.perm),
-                ..SetAttr::default()
-            };
-            self.to.setattr(&self.caller, to, &perm)?;
+        if !planted!(self, PermBeforeOwner) {
+            self.perm(attr, to)?;
         }
         self.times(attr, to)
+    }
+
+    fn perm(&self, attr: &Attr, to: Ino) -> Result<(), Error> {
+        if attr.kind == FileKind::Symlink {
+            return Ok(());
+        }
+        let perm = SetAttr {
+            perm: Some(attr.perm),
+            ..SetAttr::default()
+        };
+        self.to.setattr(&self.caller, to, &perm).map(drop)
     }
 
     fn times(&self, attr: &Attr, to: Ino) -> Result<(), Error> {
@@ -325,7 +405,8 @@ impl Copy<'_> {
             Err(error) => return Err(error),
         };
         // Flags inherited from the directory are not its own.
-        if easy != there {
+        let keeps = planted!(self, InheritedFlagsKept) && easy == InodeFlags::NONE;
+        if easy != there && !keeps {
             match self.to.set_flags(&self.caller, to, easy) {
                 Err(error) if error == Errno::OpNotSupp => {
                     self.copied.flags_left_out += 1;
