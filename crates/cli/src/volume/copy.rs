@@ -6,7 +6,8 @@
 //!
 //! Order within an inode: content, owner, extended attributes, permissions, times; each step would undo one of the
 //! later ones. Default ACLs of a directory must not reach its entries, and its entries change its times: so its
-//! attributes are set after its entries. Flags that forbid changes are set last.
+//! attributes are set after its entries. Flags that forbid changes are set last. The root of an empty volume may have
+//! attributes of an earlier use, a default ACL among them: they are removed first.
 
 #[cfg(test)]
 mod tests;
@@ -135,6 +136,7 @@ impl<'a> Copy<'a> {
         };
         let attr = at(b"/", self.from.getattr(&self.caller, self.from.root()))?;
         at(b"/", self.easy_flags(&attr, root, b"/"))?;
+        at(b"/", self.clear(root))?;
         let mut steps = vec![Step::Attributes(top(b"/")), Step::Entries(top(b""))];
         while let Some(step) = steps.pop() {
             match step {
@@ -199,6 +201,14 @@ impl<'a> Copy<'a> {
             false => self.times(&times, root),
         });
         at(MARK.as_bytes(), removed)
+    }
+
+    /// Removes the extended attributes of the new root, ACLs among them.
+    fn clear(&self, root: Ino) -> Result<(), Error> {
+        for name in self.to.listxattr(&self.caller, root)? {
+            self.to.removexattr(&self.caller, root, &name)?;
+        }
+        Ok(())
     }
 
     fn entries(

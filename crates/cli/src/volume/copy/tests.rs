@@ -8,16 +8,18 @@ mod target;
 mod tree;
 mod weakest;
 
-use super::MARK;
+use super::{Copied, MARK, copy};
 use crashes::{States, copy_with, cuts, explore};
 use source::{Source, empty, mount};
 use std::sync::Arc;
 use steadfast_block::DeviceOp;
 use steadfast_fs::Contract;
 use steadfast_sim::{Limits, SimDevice};
-use steadfast_testkit::calls::Handy;
+use steadfast_testkit::calls::{Handy, root};
 use steadfast_testkit::{first_seed, long};
-use steadfast_vfs::FileSystem;
+use steadfast_vfs::acl::{self, Acl, Who, XATTR_DEFAULT};
+use steadfast_vfs::{FileSystem, InodeFlags, SetAttr, XattrMode};
+use tree::{difference, observe};
 
 /// A rule of the copy that a test leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,4 +235,47 @@ fn an_incomplete_copy_is_no_source() {
     assert!(why.contains(MARK) && is_marked, "{why}");
     let (copied, is_marked) = marked(Some(Fault::IncompleteSourceTaken));
     assert!(copied.is_ok() && !is_marked, "the fault is not found");
+}
+
+/// The default ACL of a volume that was used before reached all entries of the copy, and attributes of its root stayed.
+#[test]
+fn nothing_of_an_earlier_use_reaches_the_copy() {
+    let source = Source::small();
+    for contract in Contract::ALL {
+        let device = Arc::new(SimDevice::from_image(empty(contract)));
+        let fs = mount(&device, false).unwrap();
+        let me = root();
+        let top = fs.root();
+        let entries = [
+            (Who::Owner, 7),
+            (Who::User(77), 7),
+            (Who::OwningGroup, 7),
+            (Who::Mask, 7),
+            (Who::Other, 7),
+        ];
+        let entries = entries.map(|(who, perm)| acl::Entry { who, perm });
+        let list = Acl::new(entries.to_vec()).unwrap().to_xattr();
+        for (name, value) in [(XATTR_DEFAULT, &list[..]), (b"user.old", b"old")] {
+            fs.setxattr(&me, top, name, value, XattrMode::Any).unwrap();
+        }
+        let old = SetAttr {
+            perm: Some(0o2777),
+            gid: Some(99),
+            ..SetAttr::default()
+        };
+        fs.setattr(&me, top, &old).unwrap();
+        fs.set_flags(&me, top, InodeFlags::APPEND | InodeFlags::NODUMP)
+            .unwrap();
+        let copied = copy(&*source.fs, &*fs, &mut |_| {}).unwrap();
+        let found = observe(&*fs).unwrap();
+        assert_eq!(difference(&found, &source.tree, true), None);
+        let bytes = copied.bytes;
+        let names = source.tree.len() as u64 - 1;
+        let expected = Copied {
+            inodes: names,
+            bytes,
+            flags_left_out: 0,
+        };
+        assert_eq!(copied, expected);
+    }
 }
