@@ -46,7 +46,7 @@ pub(crate) struct Copied {
     pub(crate) inodes: u64,
     /// Bytes of content that were written.
     pub(crate) bytes: u64,
-    /// Inodes whose flags the new volume cannot keep.
+    /// Inodes with a flag that the new volume cannot keep.
     pub(crate) flags_left_out: u64,
 }
 
@@ -400,12 +400,11 @@ impl<'a> Copy<'a> {
         if !matches!(attr.kind, FileKind::Regular | FileKind::Directory) {
             return Ok(());
         }
-        let flags = match self.from.flags(&self.caller, attr.ino) {
+        let mut flags = match self.from.flags(&self.caller, attr.ino) {
             Ok(flags) => flags,
             Err(error) if error == Errno::OpNotSupp => InodeFlags::NONE,
             Err(error) => return Err(error),
         };
-        let easy = flags.both(InodeFlags::NODUMP | InodeFlags::NOATIME | InodeFlags::NOCOW);
         let there = match self.to.flags(&self.caller, to) {
             Ok(there) => there,
             Err(error) if error == Errno::OpNotSupp => {
@@ -414,22 +413,35 @@ impl<'a> Copy<'a> {
             }
             Err(error) => return Err(error),
         };
-        // Flags inherited from the directory are not its own.
-        let keeps = planted!(self, InheritedFlagsKept) && easy == InodeFlags::NONE;
-        if easy != there && !keeps {
-            match self.to.set_flags(&self.caller, to, easy) {
-                Err(error) if error == Errno::OpNotSupp => {
-                    self.copied.flags_left_out += 1;
-                    return Ok(());
-                }
-                set => set?,
+        match self.set_easy_flags(flags, there, to) {
+            // Persistent memory has no overwrites in place, but all other flags.
+            Err(error) if error == Errno::OpNotSupp && flags.has(InodeFlags::NOCOW) => {
+                self.copied.flags_left_out += 1;
+                flags = flags.differing(InodeFlags::NOCOW);
+                self.set_easy_flags(flags, there, to)?;
             }
+            set => set?,
         }
-        if flags != easy {
+        if flags != easy(flags) {
             self.flags.push((to, flags, path.to_vec()));
         }
         Ok(())
     }
+
+    /// Flags inherited from the directory are not the inode's own.
+    fn set_easy_flags(&self, flags: InodeFlags, there: InodeFlags, to: Ino) -> Result<(), Error> {
+        let easy = easy(flags);
+        let keeps = planted!(self, InheritedFlagsKept) && easy == InodeFlags::NONE;
+        match easy == there || keeps {
+            true => Ok(()),
+            false => self.to.set_flags(&self.caller, to, easy),
+        }
+    }
+}
+
+/// The flags that forbid nothing.
+fn easy(flags: InodeFlags) -> InodeFlags {
+    flags.both(InodeFlags::NODUMP | InodeFlags::NOATIME | InodeFlags::NOCOW)
 }
 
 fn at<T>(path: &[u8], result: Result<T, Error>) -> Result<T, CopyError> {

@@ -14,12 +14,15 @@ use source::{Source, empty, mount};
 use std::sync::Arc;
 use steadfast_block::DeviceOp;
 use steadfast_fs::Contract;
+use steadfast_pm::Region;
+use steadfast_pmfs::mkfs::{MkfsOptions, mkfs};
+use steadfast_pmfs::{MountOptions, PmFs};
 use steadfast_sim::{Limits, SimDevice};
 use steadfast_testkit::calls::{Handy, root};
 use steadfast_testkit::{first_seed, long};
 use steadfast_vfs::acl::{self, Acl, Who, XATTR_DEFAULT};
 use steadfast_vfs::{FileSystem, InodeFlags, SetAttr, XattrMode};
-use tree::{difference, observe};
+use tree::{difference, observe, without_flag};
 
 /// A rule of the copy that a test leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -278,4 +281,18 @@ fn nothing_of_an_earlier_use_reaches_the_copy() {
         };
         assert_eq!(copied, expected);
     }
+}
+
+/// A file with a flag that persistent memory does not know, `chattr +C`, lost all its flags there.
+#[test]
+fn a_flag_that_a_volume_does_not_know_takes_no_other_with_it() {
+    let source = Source::small();
+    let region = Region::anonymous(16 << 20);
+    mkfs(&region, &MkfsOptions::default(), &mut |_, _| {}).unwrap();
+    let fs = PmFs::mount(region, &MountOptions::default(), &mut |_, _| {}).unwrap();
+    let copied = copy(&*source.fs, &fs, &mut |_| {}).unwrap();
+    let (wanted, lose_one) = without_flag(&source.tree, InodeFlags::NOCOW);
+    assert_eq!(difference(&observe(&fs).unwrap(), &wanted, true), None);
+    assert!(lose_one > 1);
+    assert_eq!(copied.flags_left_out, lose_one);
 }

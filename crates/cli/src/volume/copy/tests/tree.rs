@@ -1,7 +1,7 @@
 //! All that a copy keeps of a file system, and the states that a crash may leave of the new volume.
 
 use super::super::{MARK, is_empty};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use steadfast_testkit::calls::root;
 use steadfast_vfs::{
     Attr, DirEntry, Errno, Error, FileKind, FileSystem, Ino, InodeFlags, Seek, Time,
@@ -121,6 +121,17 @@ fn data(fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<Vec<(u64, u64)>, Err
         runs.push((from, offset));
     }
     Ok(runs)
+}
+
+/// The same tree, as a volume without one of the flags has it; and the number of inodes that lose the flag.
+pub(super) fn without_flag(tree: &Tree, flag: InodeFlags) -> (Tree, u64) {
+    let mut tree = tree.clone();
+    let mut lost = BTreeSet::new();
+    for entry in tree.values_mut().filter(|entry| entry.flags.has(flag)) {
+        entry.flags = entry.flags.differing(flag);
+        lost.insert(entry.same_as.clone());
+    }
+    (tree, lost.len() as u64)
 }
 
 /// The first difference of two trees, except in the times of the root and in flags of it that keep names, unless
