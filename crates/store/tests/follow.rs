@@ -408,7 +408,7 @@ fn a_stand_by_that_keeps_too_much_is_found() {
         DeviceFault::UncheckedKept,
     ] {
         // States show some of them before the take-over does.
-        let mut seeds = 0..40;
+        let mut seeds = 0..300;
         let fails = |seed| {
             let why = succession(seed, Some(fault)).err();
             why.filter(|why| why.starts_with("the take-over"))
