@@ -39,4 +39,10 @@ pub enum DeviceFault {
     LeaseNotAwaited,
     /// A machine answers clients without a lease until it learns that it was fenced.
     LeaseUnheeded,
+    /// A stand-by answers `head` from memory.
+    HeadKept,
+    /// A stand-by remembers that the store has no such object.
+    AbsentKept,
+    /// A stand-by keeps what the store sends before it is checked.
+    UncheckedKept,
 }

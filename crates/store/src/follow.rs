@@ -118,6 +118,8 @@ impl Follower {
     ) -> Result<(Follower, StoreDevice), OpenError> {
         let found = successor.found.clone();
         found.sources.keep_in_memory(Some(KEPT_MOST));
+        #[cfg(feature = "faults")]
+        found.sources.plant_in_kept(options.device_fault());
         Follower::begin(found, options, clock, Arc::clone(&successor.cells))
     }
 

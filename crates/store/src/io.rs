@@ -182,6 +182,12 @@ impl Io {
         });
     }
 
+    /// Leaves out a rule of what is kept.
+    #[cfg(feature = "faults")]
+    pub(crate) fn plant_in_kept(&self, fault: Option<crate::DeviceFault>) {
+        self.kept(|kept| kept.iter_mut().for_each(|kept| kept.plant(fault)));
+    }
+
     fn traffic(&self) -> &Arc<Traffic> {
         &self.location.traffic
     }
@@ -251,6 +257,13 @@ impl Io {
     ) -> Result<Option<Got>, StoreError> {
         let kept = |kept: &mut Option<Kept>| kept.as_ref()?.get(name, range.as_ref());
         if let Some(bytes) = self.kept(kept) {
+            #[cfg(feature = "faults")]
+            if !self.kept(|kept| kept.as_mut().is_none_or(Kept::may_answer)) {
+                let why = "a planted fault has answered too often";
+                return Err(self.refused("reading", &name.to_string(), why));
+            } else if bytes.is_empty() {
+                return Ok(None);
+            }
             let version = UpdateVersion {
                 e_tag: None,
                 version: None,
@@ -263,7 +276,15 @@ impl Io {
             .map_or(8 << 20, |range| range.end - range.start);
         for attempt in 0.. {
             let (why, hopeless) = match self.get_hedged(name, &range, bytes).await {
-                Ok(got) => return Ok(got),
+                Ok(got) => {
+                    #[cfg(feature = "faults")]
+                    self.kept(|kept| {
+                        let bytes = got.as_ref().map(|got| &got.bytes);
+                        let planted = kept.iter_mut();
+                        planted.for_each(|kept| kept.put_planted(name, range.clone(), bytes));
+                    });
+                    return Ok(got);
+                }
                 Err(why) => why,
             };
             if hopeless || !self.is_patient(begun) {

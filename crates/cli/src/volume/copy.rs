@@ -1,11 +1,16 @@
 //! Copies all files of a volume to another, empty one, whatever media the two lie on.
 //!
-//! While the copy is incomplete, the file [`MARK`] is in the root of the new volume. It is removed when all else is
-//! durable, except flags of the root that would keep it.
+//! While the copy is incomplete, the file [`MARK`] is in the root of the new volume. It is made durable before anything
+//! else is changed, and removed when all else is durable. Two things of the root come after that: its times, which the
+//! removal changes, and flags that would keep the mark. A crash in between leaves a complete copy without them.
 //!
 //! Order within an inode: content, owner, extended attributes, permissions, times; each step would undo one of the
 //! later ones. Default ACLs of a directory must not reach its entries, and its entries change its times: so its
-//! attributes are set after its entries. Flags that forbid changes are set last.
+//! attributes are set after its entries. Flags that forbid changes are set last. The root of an empty volume may have
+//! attributes of an earlier use, a default ACL among them: they are removed first.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 
@@ -20,6 +25,20 @@ pub(crate) const MARK: &str = ".steadfast-copy-incomplete";
 /// Bytes that are read and written at a time.
 const PIECE: usize = 1 << 20;
 
+/// Whether a test has planted a fault. A release has no faults.
+#[cfg(test)]
+macro_rules! planted {
+    ($copy:expr, $fault:ident) => {
+        $copy.fault == Some(tests::Fault::$fault)
+    };
+}
+#[cfg(not(test))]
+macro_rules! planted {
+    ($copy:expr, $fault:ident) => {
+        false
+    };
+}
+
 /// Counts of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
@@ -27,7 +46,7 @@ pub(crate) struct Copied {
     pub(crate) inodes: u64,
     /// Bytes of content that were written.
     pub(crate) bytes: u64,
-    /// Inodes whose flags the new volume cannot keep.
+    /// Inodes with a flag that the new volume cannot keep.
     pub(crate) flags_left_out: u64,
 }
 
@@ -61,16 +80,7 @@ pub(crate) fn copy(
     to: &dyn FileSystem,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Copied, CopyError> {
-    let mut copy = Copy {
-        from,
-        to,
-        caller: Caller::root(),
-        links: HashMap::new(),
-        flags: Vec::new(),
-        copied: Copied::default(),
-        buffer: vec![0; PIECE],
-    };
-    copy.all(progress)
+    Copy::new(from, to).all(progress)
 }
 
 /// A directory whose entries are to be copied, or whose attributes are to be set.
@@ -95,18 +105,30 @@ struct Copy<'a> {
     flags: Vec<(Ino, InodeFlags, Vec<u8>)>,
     copied: Copied,
     buffer: Vec<u8>,
+    #[cfg(test)]
+    fault: Option<tests::Fault>,
 }
 
-impl Copy<'_> {
+impl<'a> Copy<'a> {
+    fn new(from: &'a dyn FileSystem, to: &'a dyn FileSystem) -> Copy<'a> {
+        Copy {
+            from,
+            to,
+            caller: Caller::root(),
+            links: HashMap::new(),
+            flags: Vec::new(),
+            copied: Copied::default(),
+            buffer: vec![0; PIECE],
+            #[cfg(test)]
+            fault: None,
+        }
+    }
+
     fn all(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Copied, CopyError> {
         let root = self.to.root();
-        let mark = NewNode {
-            kind: FileKind::Regular,
-            perm: 0o600,
-            rdev: 0,
-        };
-        let marked = self.to.mknod(&self.caller, root, MARK.as_bytes(), &mark);
-        at(MARK.as_bytes(), marked.and_then(|_| self.to.sync()))?;
+        if !planted!(self, MarkLate) {
+            self.mark(root)?;
+        }
         let top = |path: &[u8]| Directory {
             from: self.from.root(),
             to: root,
@@ -114,6 +136,7 @@ impl Copy<'_> {
         };
         let attr = at(b"/", self.from.getattr(&self.caller, self.from.root()))?;
         at(b"/", self.easy_flags(&attr, root, b"/"))?;
+        at(b"/", self.clear(root))?;
         let mut steps = vec![Step::Attributes(top(b"/")), Step::Entries(top(b""))];
         while let Some(step) = steps.pop() {
             match step {
@@ -126,24 +149,66 @@ impl Copy<'_> {
                 }
             }
         }
+        if planted!(self, MarkLate) {
+            self.mark(root)?;
+        }
+        if planted!(self, FlagsUnmarked) {
+            self.unmark(root)?;
+        }
         // Flags of the root would keep the mark.
         let flags = std::mem::take(&mut self.flags).into_iter();
         let (last, flags): (Vec<_>, Vec<_>) = flags.partition(|(ino, ..)| *ino == root);
         for (ino, flags, path) in flags {
             at(&path, self.to.set_flags(&self.caller, ino, flags))?;
         }
-        at(b"/", self.to.sync())?;
-        // The root's times are those of the source; the removal of the mark changes them.
-        let times = self.from.getattr(&self.caller, self.from.root());
-        let times = at(b"/", times)?;
-        let removed = self.to.unlink(&self.caller, root, MARK.as_bytes());
-        let removed = removed.and_then(|()| self.times(&times, root));
-        at(MARK.as_bytes(), removed)?;
+        if !planted!(self, ContentUnsynced) {
+            at(b"/", self.to.sync())?;
+        }
+        if !planted!(self, FlagsUnmarked) {
+            self.unmark(root)?;
+        }
         for (ino, flags, path) in last {
             at(&path, self.to.set_flags(&self.caller, ino, flags))?;
         }
-        at(b"/", self.to.sync())?;
+        if !planted!(self, EndUnsynced) {
+            at(b"/", self.to.sync())?;
+        }
         Ok(self.copied)
+    }
+
+    /// Marks the new volume as an incomplete copy, durably.
+    fn mark(&self, root: Ino) -> Result<(), CopyError> {
+        let mark = NewNode {
+            kind: FileKind::Regular,
+            perm: 0o600,
+            rdev: 0,
+        };
+        let marked = self.to.mknod(&self.caller, root, MARK.as_bytes(), &mark);
+        at(MARK.as_bytes(), marked)?;
+        match planted!(self, MarkUnsynced) {
+            true => Ok(()),
+            false => at(MARK.as_bytes(), self.to.sync()),
+        }
+    }
+
+    /// Removes the mark. The root gets the times of the source again, which the removal changed.
+    fn unmark(&self, root: Ino) -> Result<(), CopyError> {
+        let times = self.from.getattr(&self.caller, self.from.root());
+        let times = at(b"/", times)?;
+        let removed = self.to.unlink(&self.caller, root, MARK.as_bytes());
+        let removed = removed.and_then(|()| match planted!(self, RootTimesLost) {
+            true => Ok(()),
+            false => self.times(&times, root),
+        });
+        at(MARK.as_bytes(), removed)
+    }
+
+    /// Removes the extended attributes of the new root, ACLs among them.
+    fn clear(&self, root: Ino) -> Result<(), Error> {
+        for name in self.to.listxattr(&self.caller, root)? {
+            self.to.removexattr(&self.caller, root, &name)?;
+        }
+        Ok(())
     }
 
     fn entries(
@@ -168,6 +233,9 @@ impl Copy<'_> {
         for name in names {
             let path = [&directory.path[..], b"/", &name].concat();
             if path == [b"/", MARK.as_bytes()].concat() {
+                if planted!(self, IncompleteSourceTaken) {
+                    continue;
+                }
                 // The source is itself an incomplete copy.
                 return Err(CopyError {
                     path,
@@ -181,6 +249,10 @@ impl Copy<'_> {
                     ..below
                 }));
                 steps.push(Step::Entries(Directory { path, ..below }));
+                if planted!(self, DirectoryFirst) {
+                    let last = steps.len() - 1;
+                    steps.swap(last, last - 1);
+                }
             }
             self.copied.inodes += 1;
             progress(self.copied.inodes);
@@ -227,7 +299,7 @@ impl Copy<'_> {
             self.content(&attr, made.ino)?;
         }
         self.attributes(&attr, made.ino)?;
-        if attr.nlink > 1 {
+        if attr.nlink > 1 && !planted!(self, LinkCopied) {
             self.links.insert(attr.ino, made.ino);
         }
         Ok(None)
@@ -243,9 +315,17 @@ impl Copy<'_> {
                 Err(error) => return Err(error),
             };
             let end = self.from.seek(&self.caller, attr.ino, data, Seek::Hole)?;
+            let (data, end) = match planted!(self, HoleFilled) {
+                true => (offset, attr.size),
+                false => (data, end),
+            };
             offset = data;
             while offset < end.min(attr.size) {
                 let most = (end.min(attr.size) - offset).min(PIECE as u64) as usize;
+                if planted!(self, PieceLost) && offset > data && most < PIECE {
+                    offset = end;
+                    break;
+                }
                 let read =
                     self.from
                         .read(&self.caller, attr.ino, offset, &mut self.buffer[..most])?;
@@ -280,20 +360,30 @@ impl Copy<'_> {
             gid: Some(attr.gid),
             ..SetAttr::default()
         };
+        if planted!(self, PermBeforeOwner) {
+            self.perm(attr, to)?;
+        }
         self.to.setattr(&self.caller, to, &owner)?;
         for name in self.from.listxattr(&self.caller, attr.ino)? {
             let value = self.from.getxattr(&self.caller, attr.ino, &name)?;
             self.to
                 .setxattr(&self.caller, to, &name, &value, XattrMode::Any)?;
         }
-        if attr.kind != FileKind::Symlink {
-            let perm = SetAttr {
-                perm: Some(attr.perm),
-                ..SetAttr::default()
-            };
-            self.to.setattr(&self.caller, to, &perm)?;
+        if !planted!(self, PermBeforeOwner) {
+            self.perm(attr, to)?;
         }
         self.times(attr, to)
+    }
+
+    fn perm(&self, attr: &Attr, to: Ino) -> Result<(), Error> {
+        if attr.kind == FileKind::Symlink {
+            return Ok(());
+        }
+        let perm = SetAttr {
+            perm: Some(attr.perm),
+            ..SetAttr::default()
+        };
+        self.to.setattr(&self.caller, to, &perm).map(drop)
     }
 
     fn times(&self, attr: &Attr, to: Ino) -> Result<(), Error> {
@@ -310,12 +400,11 @@ impl Copy<'_> {
         if !matches!(attr.kind, FileKind::Regular | FileKind::Directory) {
             return Ok(());
         }
-        let flags = match self.from.flags(&self.caller, attr.ino) {
+        let mut flags = match self.from.flags(&self.caller, attr.ino) {
             Ok(flags) => flags,
             Err(error) if error == Errno::OpNotSupp => InodeFlags::NONE,
             Err(error) => return Err(error),
         };
-        let easy = flags.both(InodeFlags::NODUMP | InodeFlags::NOATIME | InodeFlags::NOCOW);
         let there = match self.to.flags(&self.caller, to) {
             Ok(there) => there,
             Err(error) if error == Errno::OpNotSupp => {
@@ -324,21 +413,35 @@ impl Copy<'_> {
             }
             Err(error) => return Err(error),
         };
-        // Flags inherited from the directory are not its own.
-        if easy != there {
-            match self.to.set_flags(&self.caller, to, easy) {
-                Err(error) if error == Errno::OpNotSupp => {
-                    self.copied.flags_left_out += 1;
-                    return Ok(());
-                }
-                set => set?,
+        match self.set_easy_flags(flags, there, to) {
+            // Persistent memory has no overwrites in place, but all other flags.
+            Err(error) if error == Errno::OpNotSupp && flags.has(InodeFlags::NOCOW) => {
+                self.copied.flags_left_out += 1;
+                flags = flags.differing(InodeFlags::NOCOW);
+                self.set_easy_flags(flags, there, to)?;
             }
+            set => set?,
         }
-        if flags != easy {
+        if flags != easy(flags) {
             self.flags.push((to, flags, path.to_vec()));
         }
         Ok(())
     }
+
+    /// Flags inherited from the directory are not the inode's own.
+    fn set_easy_flags(&self, flags: InodeFlags, there: InodeFlags, to: Ino) -> Result<(), Error> {
+        let easy = easy(flags);
+        let keeps = planted!(self, InheritedFlagsKept) && easy == InodeFlags::NONE;
+        match easy == there || keeps {
+            true => Ok(()),
+            false => self.to.set_flags(&self.caller, to, easy),
+        }
+    }
+}
+
+/// The flags that forbid nothing.
+fn easy(flags: InodeFlags) -> InodeFlags {
+    flags.both(InodeFlags::NODUMP | InodeFlags::NOATIME | InodeFlags::NOCOW)
 }
 
 fn at<T>(path: &[u8], result: Result<T, Error>) -> Result<T, CopyError> {

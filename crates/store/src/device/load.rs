@@ -64,6 +64,12 @@ impl Sources {
         self.all().iter().for_each(|io| io.keep_in_memory(most));
     }
 
+    /// Leaves out a rule of what is kept.
+    #[cfg(feature = "faults")]
+    pub(crate) fn plant_in_kept(&self, fault: Option<crate::DeviceFault>) {
+        self.all().iter().for_each(|io| io.plant_in_kept(fault));
+    }
+
     /// Forgets what was kept; keeps what is read from now on.
     pub(crate) fn forget_kept(&self) {
         self.all().iter().for_each(|io| io.forget_kept());

@@ -8,8 +8,9 @@ use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,6 +33,8 @@ pub(crate) struct Client {
     pub(crate) puts: AtomicU64,
     pub(crate) put_bytes: AtomicU64,
     pub(crate) gets: AtomicU64,
+    /// The answer to the GET of this number has a wrong byte.
+    pub(crate) damage_at: AtomicU64,
     pub(crate) deletes: Arc<AtomicU64>,
     /// Seconds that the store's clock is ahead; each read of the clock advances it.
     pub(crate) clock: Arc<AtomicI64>,
@@ -74,6 +77,25 @@ fn failed(why: &'static str) -> Error {
         store: "test",
         source: why.into(),
     }
+}
+
+/// The same answer with a wrong byte in the middle.
+async fn damaged(found: GetResult) -> Result<GetResult> {
+    let (meta, range) = (found.meta.clone(), found.range.clone());
+    let (attributes, extensions) = (found.attributes.clone(), found.extensions.clone());
+    let mut bytes = found.bytes().await?.to_vec();
+    let middle = bytes.len() / 2;
+    if let Some(byte) = bytes.get_mut(middle) {
+        *byte ^= 1;
+    }
+    let whole = futures_util::stream::iter([Ok(bytes.into())]);
+    Ok(GetResult {
+        payload: GetResultPayload::Stream(whole.boxed()),
+        meta,
+        range,
+        attributes,
+        extensions,
+    })
 }
 
 impl Client {
@@ -201,7 +223,7 @@ impl ObjectStore for Client {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.check()?;
-        self.gets.fetch_add(1, Ordering::Relaxed);
+        let number = self.gets.fetch_add(1, Ordering::Relaxed) + 1;
         if let Ok(hook) = self.on_get.lock()
             && let Some(Hook(hook)) = &*hook
         {
@@ -212,6 +234,9 @@ impl ObjectStore for Client {
         if head {
             let ahead = self.clock.fetch_add(10, Ordering::Relaxed);
             found.meta.last_modified += Duration::from_secs(ahead.max(0) as u64);
+        }
+        if !head && self.damage_at.load(Ordering::Relaxed) == number {
+            return damaged(found).await;
         }
         Ok(found)
     }

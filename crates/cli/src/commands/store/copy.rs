@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     if copied.flags_left_out > 0 {
         notice(&format!(
-            "{}: {} files had flags (lsattr) that the new volume cannot keep",
+            "{}: {} files had a flag (lsattr) that the new volume cannot keep",
             args.to.display(),
             copied.flags_left_out
         ));
