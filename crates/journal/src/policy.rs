@@ -167,13 +167,13 @@ impl Along {
 }
 
 /// Of the threads that commit, this part (its reciprocal) waits for a batch before it is sent beside others: with many
-/// threads that is 3 requests for each round of them, and with two or three of them none waits.
-const BESIDE_SHARE: u32 = 3;
+/// threads that is 2 requests for each round of them, and with two or three of them none waits.
+const BESIDE_SHARE: u32 = 2;
 
 /// Whether a batch is sent while others are on their way: `here` threads want it, `crowd` threads have committed lately. A
 /// batch that is put off is sent at the latest when no other batch is on its way.
 pub(crate) fn sends_beside(here: u32, crowd: u32) -> bool {
-    here.saturating_mul(BESIDE_SHARE) >= crowd
+    here.saturating_mul(BESIDE_SHARE) >= crowd.saturating_sub(1)
 }
 
 /// Time that a leader waits for the threads that the last batch released: they probably commit again, and share the
@@ -304,7 +304,7 @@ mod tests {
     fn a_batch_is_sent_beside_others_when_a_third_of_the_threads_wants_it() {
         assert!((1..=3).all(|crowd| sends_beside(1, crowd)));
         assert!(!sends_beside(1, 4) && sends_beside(2, 4));
-        assert!(!sends_beside(21, 64) && sends_beside(22, 64));
+        assert!(!sends_beside(31, 64) && sends_beside(32, 64));
     }
 
     #[test]

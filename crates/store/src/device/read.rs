@@ -1,6 +1,6 @@
 //! Reads: from the open epoch, from objects in flight, from the cache, from the store.
 //!
-//! Adjacent cells of an object are read with one request. A sequential read reads ahead, twice as far each time, up to a limit.
+//! Adjacent cells of an object are read with one request. A sequential read reads ahead, four times as far each time, up to a limit.
 
 use super::cache::{Held, Key, Reading};
 use super::epoch::Target;
@@ -19,11 +19,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steadfast_block::BLOCK_SIZE;
 
-/// Most bytes of one request for cells.
-const REQUEST_MOST: u64 = 8 << 20;
+/// Blocks of a full data object.
+const OBJECT_BLOCKS: u64 = (8 << 20) / BLOCK_SIZE as u64;
+/// Most bytes of one request for cells: a full data object with the headers of its cells.
+const REQUEST_MOST: u64 = 9 << 20;
 /// First and largest read-ahead in blocks: eight requests. It is also at most half of the cache in memory.
 const AHEAD_FIRST: u64 = 64;
-const AHEAD_MOST: u64 = 8 * REQUEST_MOST / BLOCK_SIZE as u64;
+const AHEAD_MOST: u64 = 8 * OBJECT_BLOCKS;
+/// How many times as far each read-ahead goes, and how many times as far as the read itself the first one.
+const AHEAD_GROWTH: u64 = 4;
 
 /// A cell that a read needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -304,11 +308,13 @@ impl Shared {
                 (cache.window, cache.ahead_until) = (0, 0);
                 return Ok(());
             }
-            // Few large requests instead of a small one after each read.
-            if cache.ahead_until > end + cache.window / 2 {
+            // Few large requests instead of a small one after each read, and a request as soon as there is room for it.
+            let step = (cache.window / 2).min(OBJECT_BLOCKS);
+            if cache.ahead_until > end + cache.window - step {
                 return Ok(());
             }
-            cache.window = (cache.window * 2).clamp(AHEAD_FIRST, most);
+            let first = (count * AHEAD_GROWTH).clamp(AHEAD_FIRST, most);
+            cache.window = (cache.window * AHEAD_GROWTH).clamp(first, most);
             let from = cache.ahead_until.max(end);
             cache.ahead_until = end.saturating_add(cache.window).min(self.blocks());
             (from, cache.ahead_until)
@@ -323,11 +329,18 @@ impl Shared {
                 return Ok(());
             }
             let mut ahead = Vec::new();
-            for (_, _, spot) in core.map.over(from, to - from) {
-                ahead.push(self.wanted(&core, spot)?);
+            for (first, _, spot) in core.map.over(from, to - from) {
+                ahead.push((first, self.wanted(&core, spot)?));
             }
             ahead
         };
+        let (ahead, until) = to_the_end_of_an_object(ahead, to);
+        {
+            let mut cache = relock(&self.cache);
+            if cache.ahead_until == to {
+                cache.ahead_until = until;
+            }
+        }
         let mut absent = Vec::new();
         for cell in ahead {
             let kept = self.sources.reads();
@@ -339,6 +352,23 @@ impl Shared {
         }
         self.begin(&absent).map(drop)
     }
+}
+
+/// Leaves out the last cells, with their first blocks, if they are the begin of another object and not most of all: the next
+/// read-ahead gets that object with one request. Returns the cells, and the block at which the next read-ahead begins.
+fn to_the_end_of_an_object(cells: Vec<(u64, Wanted)>, to: u64) -> (Vec<Wanted>, u64) {
+    let object = |cell: &Wanted| (cell.source, cell.name);
+    let last = cells.last().map(|(_, cell)| object(cell));
+    let before = cells
+        .iter()
+        .rposition(|(_, cell)| Some(object(cell)) != last);
+    let kept = before.map_or(0, |at| at + 1);
+    let (kept, until) = match cells.get(kept) {
+        Some((first, _)) if kept * 2 >= cells.len() => (kept, *first),
+        _ => (cells.len(), to),
+    };
+    let cells = cells.into_iter().take(kept).map(|(_, cell)| cell);
+    (cells.collect(), until)
 }
 
 /// Reads adjacent cells, and checks each.
@@ -372,4 +402,35 @@ async fn read_cells(
         cells.insert(cell.at, found.contents);
     }
     Ok(Arc::new(cells))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Term;
+
+    #[test]
+    fn a_read_ahead_ends_with_an_object() {
+        let cell = |number, at| Wanted {
+            source: 0,
+            name: ObjectName::Data {
+                term: Term(1),
+                number,
+            },
+            at,
+            len: 100,
+        };
+        let run = |objects: &[u64]| {
+            let cells = objects.iter().enumerate();
+            let cells = cells.map(|(i, number)| (1000 + i as u64 * 16, cell(*number, i as u32)));
+            let (kept, until) = to_the_end_of_an_object(cells.collect(), 2000);
+            (kept.len(), until)
+        };
+        assert_eq!(run(&[]), (0, 2000));
+        assert_eq!(run(&[1, 1, 1]), (3, 2000));
+        assert_eq!(run(&[1, 1, 2]), (2, 1032));
+        assert_eq!(run(&[1, 1, 2, 2]), (2, 1032));
+        assert_eq!(run(&[1, 2, 2, 2]), (4, 2000), "most of it is left out");
+        assert_eq!(run(&[1, 2, 3, 4]), (3, 1048));
+    }
 }
