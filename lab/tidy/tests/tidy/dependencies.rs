@@ -166,11 +166,17 @@ fn licences_are_allowed_versions_are_single_and_sources_are_the_registry() {
             ));
         }
     }
-    findings.extend(
-        skipped
-            .iter()
-            .map(|name| format!("deny.toml skips {name}, which is there in one version")),
-    );
+    // cargo-deny takes all features into account, and so has packages that are not in this list.
+    let lock = toml_of(&root().join("Cargo.lock"));
+    let locked = lock["package"].as_array().unwrap();
+    for name in skipped {
+        let is = |package: &&toml::Value| package["name"].as_str() == Some(name);
+        if locked.iter().filter(is).count() < 2 {
+            findings.push(format!(
+                "deny.toml skips {name}, which is there in one version"
+            ));
+        }
+    }
     report(&findings);
 }
 
