@@ -29,6 +29,15 @@ use std::thread::JoinHandle;
 use steadfast_block::{BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo};
 use table::{Header, TABLE_MOST, decode_table, encode_table, table_bytes};
 
+/// Blocks as bytes, without a copy.
+struct Blocks(BlockBuf);
+
+impl AsRef<[u8]> for Blocks {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
 /// Blocks of a segment.
 const SEGMENT: u64 = 1024;
 const SEGMENT_BYTES: usize = SEGMENT as usize * BLOCK_SIZE;
@@ -287,8 +296,7 @@ impl Reads {
             return None;
         }
         let skip = first * BLOCK_SIZE;
-        let bytes = &buf.as_bytes()[from as usize - skip..to as usize - skip];
-        Some(Bytes::copy_from_slice(bytes))
+        Some(Bytes::from_owner(Blocks(buf)).slice(from as usize - skip..to as usize - skip))
     }
 
     /// Removes a cell that failed its check.
