@@ -626,7 +626,7 @@ tries=0
 until ask --command-timeout 2s endpoint health >/dev/null 2>&1; do
   tries=$((tries + 1))
   if ! kill -0 $server 2>/dev/null; then
-    echo "the server does not start: $(grep -v -E '^(goroutine|$|	)' log | grep -m 1 -E 'panic|C \| |fatal' | sed 's/^[-0-9]* [0-9:.]* //')"
+    echo "the server does not start: $(grep -v -E '^(goroutine|$|	)' log | grep -m 1 -E 'panic|C \| |fatal' | sed 's/^[-0-9]* [0-9:.]* \(C | \)\?//')"
     status=1
   elif [ $tries -gt 1000 ] || grep -q 'publish error' log; then
     echo 'the server starts, and never has a leader'
