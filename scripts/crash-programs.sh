@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
     --only) only=${2:?"--only needs a name"}; shift 2 ;;
     --keep) export KEEP_WORK=1; shift ;;
     --install) install=1; shift ;;
-    -h|--help) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
