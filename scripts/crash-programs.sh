@@ -7,7 +7,7 @@
 #   --quick      git and SQLite alone, few states: seconds
 #   --only NAME  one program: git, git-fsync, sqlite-MODE-SYNC, leveldb, rocksdb, rocksdict, duckdb, redis, postgres, postgres-pid, shelve, mercurial, lmdb,
 #                lmdb-writemap, sled, bbolt, write-file-atomic, atomic-write-file, atomicwrites, pip, pip-target, npm,
-#                cargo, vim, vim-in-place, nano, nano-backup, hsqldb, zookeeper, zookeeper-log, etcd, etcd-first or put
+#                cargo, vim, vim-in-place, nano, nano-backup, hsqldb, zookeeper, zookeeper-log, etcd, etcd-first, prometheus or put
 #   --keep       keep the working directory, with a trace and a report for each program
 #   --install    first get the libraries of Python, Rust, Go and Node from their registries, beside the other tools of the tests
 #
@@ -651,6 +651,18 @@ if [ -z "$quick" ]; then
     --setup "sh $WORK/etcd.sh make" --check "sh $WORK/etcd.sh check \$CRASH_ACKED" -- sh "$WORK/etcd.sh" write one two
   slow=1 program etcd-first 'etcd --version && etcdctl version' 'killed=broken ext4=broken ordered=broken' \
     --check "sh $WORK/etcd.sh check \$CRASH_ACKED" -- sh "$WORK/etcd.sh" write one
+fi
+
+# ---------------------------------------------------------------- Prometheus
+
+printf '# TYPE up gauge\nup 1 1700000000\nup 2 1700000060\n# EOF\n' >"$WORK/prometheus.samples"
+cat >"$WORK/prometheus.check" <<'SH'
+samples=$(promtool tsdb dump data 2>&1) || { printf 'it does not read: %s\n' "$samples" | head -n 1; exit 1; }
+! grep -qx made "$CRASH_ACKED" || [ "$(printf '%s\n' "$samples" | grep -c up)" = 2 ] || { echo 'a sample is lost'; exit 1; }
+SH
+if [ -z "$quick" ]; then
+  program prometheus 'promtool --version' 'killed=clean ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean' --setup 'mkdir data data/wal' --check "sh $WORK/prometheus.check" \
+    -- sh -c "promtool tsdb create-blocks-from openmetrics $WORK/prometheus.samples data >/dev/null && echo made"
 fi
 
 # ---------------------------------------------------------------- our own
