@@ -7,7 +7,7 @@
 #   --quick      git and SQLite alone, few states: seconds
 #   --only NAME  one program: git, git-fsync, sqlite-MODE-SYNC, leveldb, rocksdb, rocksdict, duckdb, redis, postgres, postgres-pid, shelve, mercurial, lmdb,
 #                lmdb-writemap, sled, bbolt, write-file-atomic, atomic-write-file, atomicwrites, pip, pip-target, npm,
-#                cargo or put
+#                cargo, vim, vim-in-place, nano, nano-backup, hsqldb, zookeeper, zookeeper-log, etcd, etcd-first, prometheus or put
 #   --keep       keep the working directory, with a trace and a report for each program
 #   --install    first get the libraries of Python, Rust, Go and Node from their registries, beside the other tools of the tests
 #
@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
     --only) only=${2:?"--only needs a name"}; shift 2 ;;
     --keep) export KEEP_WORK=1; shift ;;
     --install) install=1; shift ;;
-    -h|--help) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
@@ -453,6 +453,216 @@ if [ -z "$quick" ]; then
     --setup 'hg init . && echo 1 >a && hg add -q a && hg commit -q -m 1' \
     --recover 'rm -f .hg/store/lock .hg/wlock; hg recover -q >/dev/null 2>&1; exit 0' --check "sh $WORK/hg.check" \
     -- sh -c 'echo 2 >b && hg add -q b && hg commit -q -m 2'
+fi
+
+# ---------------------------------------------------------------- editors
+
+cat >"$WORK/editor.check" <<'SH'
+# The old content may also be in the backup beside the file.
+case $(cat file 2>/dev/null) in 'old content' | 'new content') whole=1 ;; *) whole= ;; esac
+[ -n "$whole" ] || [ "$(cat file~ 2>/dev/null)" = 'old content' ] || { echo 'neither the file nor its backup has the content'; exit 1; }
+! grep -qx saved "$CRASH_ACKED" || [ "$(cat file)" = 'new content' ] || { echo 'the new content is lost'; exit 1; }
+SH
+cat >"$WORK/use-nano.py" <<'PYTHON'
+# use-nano.py OPTION… FILE: nano, in a terminal of its own, replaces the first line, saves and exits.
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ["TERM"] = "linux"
+    os.execvp("nano", ["nano", "--ignorercfiles", *sys.argv[1:]])
+# Keys that come before the first screen would be discarded.
+shown = b""
+while b"old content" not in shown:
+    shown += os.read(terminal, 4096)
+os.write(terminal, b"\x0bnew content\n\x13\x18")
+try:
+    while os.read(terminal, 4096):
+        pass
+except OSError:
+    pass
+if os.waitpid(pid, 0)[1] != 0:
+    sys.exit("nano failed")
+print("saved")
+PYTHON
+vim="vim -N -u NONE -i NONE -es -c '%s/old/new/'"
+if [ -z "$quick" ]; then
+  # Vim makes no backup of a file in /tmp, where the recording may be.
+  program vim 'vim --version' 'killed=clean ext4=clean xfs=clean btrfs=clean posix=broken ordered=clean' \
+    --setup 'echo old content >file' --check "sh $WORK/editor.check" -- sh -c "$vim -c 'set backupskip=' -c wq file && echo saved"
+  program vim-in-place 'vim --version' 'killed=broken ext4=broken xfs=broken btrfs=broken posix=broken ordered=broken' \
+    --setup 'echo old content >file' --check "sh $WORK/editor.check" -- sh -c "$vim -c 'set backupskip=*' -c wq file && echo saved"
+  program nano 'nano --version' 'killed=broken ext4=broken xfs=broken btrfs=broken posix=broken ordered=broken' \
+    --setup 'echo old content >file' --check "sh $WORK/editor.check" -- python3 "$WORK/use-nano.py" file
+  program nano-backup 'nano --version' 'killed=clean ext4=clean xfs=clean btrfs=clean posix=broken ordered=clean' \
+    --setup 'echo old content >file' --check "sh $WORK/editor.check" -- python3 "$WORK/use-nano.py" --backup file
+fi
+
+# ---------------------------------------------------------------- Java: HSQLDB, ZooKeeper
+
+cat >"$WORK/UseHsqldb.java" <<'JAVA'
+import java.nio.file.*;
+import java.sql.*;
+
+/** UseHsqldb make | write KEY… | check FILE: a database in the directory; each commit is synced. */
+class UseHsqldb {
+    public static void main(String[] args) throws Exception {
+        int status = 0;
+        try (Connection db = DriverManager.getConnection("jdbc:hsqldb:file:db/db", "SA", ""); Statement sql = db.createStatement()) {
+            switch (args[0]) {
+                case "make" -> {
+                    sql.execute("SET FILES WRITE DELAY FALSE");
+                    sql.execute("CREATE CACHED TABLE t (a VARCHAR(40))");
+                    sql.execute("SHUTDOWN");
+                }
+                case "write" -> {
+                    for (int i = 1; i < args.length; i++) {
+                        sql.execute("INSERT INTO t VALUES ('" + args[i] + "')");
+                        System.out.println(args[i]);
+                    }
+                    sql.execute("SHUTDOWN");
+                }
+                default -> {
+                    for (String key : Files.readAllLines(Path.of(args[1]))) {
+                        if (!sql.executeQuery("SELECT a FROM t WHERE a = '" + key + "'").next()) {
+                            System.out.println("a row is lost");
+                            status = 1;
+                            break;
+                        }
+                    }
+                }
+            }
+        } catch (SQLException error) {
+            System.out.println("it does not open or read: " + error.getMessage());
+            status = 1;
+        }
+        System.exit(status);
+    }
+}
+JAVA
+cat >"$WORK/UseZooKeeper.java" <<'JAVA'
+import java.io.File;
+import java.net.InetSocketAddress;
+import java.nio.file.*;
+import java.util.concurrent.*;
+import org.apache.zookeeper.*;
+import org.apache.zookeeper.server.*;
+import org.apache.zookeeper.server.persistence.FileTxnSnapLog;
+
+/** UseZooKeeper make | write KEY… | check FILE: a standalone server in this process, on a free port, and a client. */
+class UseZooKeeper {
+    public static void main(String[] args) throws Exception {
+        ServerCnxnFactory connections = ServerCnxnFactory.createFactory(new InetSocketAddress("127.0.0.1", 0), 10);
+        try {
+            connections.startup(new ZooKeeperServer(new FileTxnSnapLog(new File("log"), new File("data")), 2000, ""));
+        } catch (Exception error) {
+            System.out.println("the server does not start: " + error);
+            Runtime.getRuntime().halt(1);
+        }
+        CountDownLatch connected = new CountDownLatch(1);
+        ZooKeeper client = new ZooKeeper("127.0.0.1:" + connections.getLocalPort(), 60000, event -> {
+            if (event.getState() == Watcher.Event.KeeperState.SyncConnected) connected.countDown();
+        });
+        if (!connected.await(60, TimeUnit.SECONDS)) throw new Exception("no connection");
+        int status = 0;
+        switch (args[0]) {
+            case "make" -> { }
+            case "write" -> {
+                for (int i = 1; i < args.length; i++) {
+                    client.create("/" + args[i], new byte[0], ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
+                    System.out.println(args[i]);
+                }
+            }
+            default -> {
+                for (String key : Files.readAllLines(Path.of(args[1]))) {
+                    if (client.exists("/" + key, false) == null) {
+                        System.out.println("a node is lost");
+                        status = 1;
+                        break;
+                    }
+                }
+            }
+        }
+        Runtime.getRuntime().halt(status);
+    }
+}
+JAVA
+java="java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+hsqldb_jar=/usr/share/java/hsqldb.jar
+zookeeper_jars=/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-nop.jar
+hsqldb="$java -cp $hsqldb_jar:$WORK/java UseHsqldb"
+zookeeper="$java -cp $zookeeper_jars:$WORK/java UseZooKeeper"
+if [ -z "$quick" ]; then
+  # The lock holds a time: HSQLDB passes over one that is ten seconds old, the recovery does not wait.
+  slow=1 program hsqldb "javac -cp $hsqldb_jar -d $WORK/java $WORK/UseHsqldb.java" 'killed=clean ext4=lost xfs=lost btrfs=lost posix=broken ordered=lost' \
+    --setup "$hsqldb make" --recover 'rm -f db/db.lck' --check "$hsqldb check \$CRASH_ACKED 2>&1" -- sh -c "$hsqldb write one two"
+  # ZooKeeper refuses a last log without a header. The recovery removes such a log, in which nothing was acknowledged; without it the
+  # verdict is the second.
+  compiled="javac -cp $zookeeper_jars -d $WORK/java $WORK/UseZooKeeper.java"
+  slow=1 program zookeeper "$compiled" 'killed=clean ext4=clean xfs=clean btrfs=clean ordered=clean' --setup "$zookeeper make" \
+    --recover 'for log in log/version-2/log.*; do [ "$(head -c 4 "$log")" = ZKLG ] || rm "$log"; done' \
+    --check "$zookeeper check \$CRASH_ACKED 2>&1" -- sh -c "$zookeeper write one two"
+  slow=1 program zookeeper-log "$compiled" 'killed=broken ext4=broken xfs=broken btrfs=broken ordered=broken' \
+    --setup "$zookeeper make" --check "$zookeeper check \$CRASH_ACKED 2>&1" -- sh -c "$zookeeper write one two"
+fi
+
+# ---------------------------------------------------------------- etcd
+
+cat >"$WORK/etcd.sh" <<'SH'
+# etcd.sh make | write KEY… | check FILE. The sockets are in the working directory of the server.
+data=$PWD/etcd
+place=$(mktemp -d "${TMPDIR:-/tmp}/etcd.XXXXXX")
+what=$1
+shift
+if [ "$what" = check ]; then cp "$1" "$place/acked"; fi
+cd "$place" || exit 1
+etcd --data-dir "$data" --listen-client-urls unix://client:1 --advertise-client-urls unix://client:1 \
+  --listen-peer-urls unix://peer:1 --initial-advertise-peer-urls http://127.0.0.1:2380 --initial-cluster default=http://127.0.0.1:2380 \
+  --heartbeat-interval 10 --election-timeout 100 >log 2>&1 &
+server=$!
+ask() { ETCDCTL_API=3 etcdctl --endpoints unix://client:1 "$@" 2>/dev/null; }
+status=0
+tries=0
+# A start takes a tenth of a second.
+until ask --command-timeout 2s endpoint health >/dev/null 2>&1; do
+  tries=$((tries + 1))
+  if ! kill -0 $server 2>/dev/null; then
+    echo "the server does not start: $(grep -v -E '^(goroutine|$|	)' log | grep -m 1 -E 'panic|C \| |fatal' | sed 's/^[-0-9]* [0-9:.]* \(C | \)\?//')"
+    status=1
+  elif [ $tries -gt 1000 ] || grep -q 'publish error' log; then
+    echo 'the server starts, and never has a leader'
+    status=1
+  fi
+  if [ $status != 0 ]; then break; fi
+  sleep 0.02
+done
+if [ $status = 0 ]; then
+  case $what in
+    write) for key; do if [ "$(ask put "$key" "$key")" = OK ]; then echo "$key"; fi; done ;;
+    check) while read -r key; do if [ "$(ask get --print-value-only "$key")" != "$key" ]; then echo 'a key is lost'; status=1; break; fi; done <acked ;;
+  esac
+fi
+kill $server 2>/dev/null
+wait $server
+rm -rf "$place"
+exit $status
+SH
+if [ -z "$quick" ]; then
+  slow=1 program etcd 'etcd --version && etcdctl version' 'killed=clean ext4=clean xfs=clean btrfs=clean ordered=clean' \
+    --setup "sh $WORK/etcd.sh make" --check "sh $WORK/etcd.sh check \$CRASH_ACKED" -- sh "$WORK/etcd.sh" write one two
+  slow=1 program etcd-first 'etcd --version && etcdctl version' 'killed=broken ext4=broken ordered=broken' \
+    --check "sh $WORK/etcd.sh check \$CRASH_ACKED" -- sh "$WORK/etcd.sh" write one
+fi
+
+# ---------------------------------------------------------------- Prometheus
+
+printf '# TYPE up gauge\nup 1 1700000000\nup 2 1700000060\n# EOF\n' >"$WORK/prometheus.samples"
+cat >"$WORK/prometheus.check" <<'SH'
+samples=$(promtool tsdb dump data 2>&1) || { printf 'it does not read: %s\n' "$samples" | head -n 1; exit 1; }
+! grep -qx made "$CRASH_ACKED" || [ "$(printf '%s\n' "$samples" | grep -c up)" = 2 ] || { echo 'a sample is lost'; exit 1; }
+SH
+if [ -z "$quick" ]; then
+  program prometheus 'promtool --version' 'killed=clean ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean' --setup 'mkdir data data/wal' --check "sh $WORK/prometheus.check" \
+    -- sh -c "promtool tsdb create-blocks-from openmetrics $WORK/prometheus.samples data >/dev/null && echo made"
 fi
 
 # ---------------------------------------------------------------- our own
