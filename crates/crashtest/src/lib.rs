@@ -37,4 +37,6 @@ mod prune_tests;
 #[cfg(test)]
 mod script;
 #[cfg(test)]
+mod served_tests;
+#[cfg(test)]
 mod whole_tests;

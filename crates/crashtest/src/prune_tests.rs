@@ -152,6 +152,24 @@ if size == 200:
              touch new; mv new b
              ! ls | grep -q c || { echo 'c is there'; exit 1; }",
         ),
+        (
+            "a link count that is asked for again and again, while the check changes it",
+            s().make("f").write("f", 0, &big).mkdir("d").run(),
+            "first=$(stat -c %h .); second=$(stat -c %h .); mkdir x; third=$(stat -c %h .); rmdir x
+             test $second = $first && test $third = $((first + 1)) || { echo 'another count'; exit 1; }
+             test $first = 2 || { echo 'd is there'; exit 1; }",
+        ),
+        (
+            "a size that is asked for again and again, while the check changes it",
+            s().make("f")
+                .write("f", 0, &big[..100])
+                .write("f", 100, &big[..100])
+                .run(),
+            "test -e f || exit 0
+             first=$(stat -c %s f); second=$(stat -c %s f); echo z >>f; third=$(stat -c %s f)
+             test $second = $first && test $third = $((first + 2)) || { echo 'another size'; exit 1; }
+             test $first != 200 || { echo '200 bytes'; exit 1; }",
+        ),
     ]
 }
 

@@ -1,7 +1,8 @@
 //! One command under its limits.
 
 use super::{Checker, Ran};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Maximum output that is read.
 const OUTPUT_MAX: u64 = 64 << 10;
-/// Longest pause between two checks of a command.
+/// Longest pause between two checks of a command, on kernels that do not report its end.
 const PAUSE_MAX: Duration = Duration::from_millis(4);
 
 /// Isolation of commands from the rest of the machine.
@@ -131,15 +132,31 @@ fn status_of(status: ExitStatus) -> Result<i32, String> {
 /// The status; None after the time limit.
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let begun = Instant::now();
+    // Older kernels have none.
+    let ended = Pid::from_raw(child.id() as i32)
+        .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
     let mut pause = Duration::from_micros(200);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if begun.elapsed() >= limit {
+        let left = limit.saturating_sub(begun.elapsed());
+        if left.is_zero() {
             return Ok(None);
         }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(PAUSE_MAX);
+        match &ended {
+            Some(ended) => {
+                let left = Timespec::try_from(left).ok();
+                let mut ready = [PollFd::new(ended, PollFlags::IN)];
+                match poll(&mut ready, left.as_ref()) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            None => {
+                std::thread::sleep(pause.min(left));
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
     }
 }

@@ -112,17 +112,30 @@ impl Bits {
 
     /// All elements, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(i, word)| {
-            let mut rest = *word;
-            std::iter::from_fn(move || {
-                (rest != 0).then(|| {
-                    let bit = rest.trailing_zeros() as usize;
-                    rest &= rest - 1;
-                    i * 64 + bit
-                })
-            })
-        })
+        let words = self.0.iter().enumerate();
+        words.flat_map(|(i, word)| ones(i, *word))
     }
+
+    /// The numbers below `n` that are not in it, in ascending order.
+    pub fn missing(&self, n: usize) -> impl Iterator<Item = usize> + '_ {
+        let rest = self.0.iter().copied().chain(std::iter::repeat(0));
+        let words = rest.take(n.div_ceil(64)).enumerate();
+        words
+            .flat_map(|(i, word)| ones(i, !word))
+            .take_while(move |i| *i < n)
+    }
+}
+
+/// The elements of the word at `at`.
+fn ones(at: usize, word: u64) -> impl Iterator<Item = usize> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        (rest != 0).then(|| {
+            let bit = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            at * 64 + bit
+        })
+    })
 }
 
 impl FromIterator<usize> for Bits {
@@ -132,5 +145,21 @@ impl FromIterator<usize> for Bits {
             bits.insert(i);
         }
         bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_and_what_is_there_are_all_numbers() {
+        for n in [0, 1, 63, 64, 65, 130, 300] {
+            let some: Bits = (0..200).filter(|i| i % 3 == 0 || *i < 70).collect();
+            let missing: Vec<usize> = some.missing(n).collect();
+            let wanted: Vec<usize> = (0..n).filter(|i| !some.get(*i)).collect();
+            assert_eq!(missing, wanted);
+            assert_eq!(Bits::first(n).missing(n).count(), 0);
+        }
     }
 }

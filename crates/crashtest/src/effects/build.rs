@@ -113,6 +113,8 @@ struct Builder<'a> {
     all: Vec<Effect>,
     last: HashMap<Cell, usize>,
     files: BTreeMap<Ino, File>,
+    /// Effects on the names of an inode.
+    names: HashMap<Ino, Vec<usize>>,
     /// For each rule and its scope: the effects so far, with all before them.
     bound: HashMap<(usize, u64), Bits>,
     /// Effects that all later metadata waits for.
@@ -140,6 +142,7 @@ pub(super) fn build(run: &Run, model: &Model, coarse: u64, fault: Option<Fault>)
         all: Vec::new(),
         last: HashMap::new(),
         files: BTreeMap::new(),
+        names: HashMap::new(),
         bound: HashMap::new(),
         floor: Bits::new(),
         demanded: Bits::new(),
@@ -617,6 +620,9 @@ impl Builder<'_> {
         let Some(ino) = proto.file else {
             return;
         };
+        if proto.class.meets(Classes::ENTRY) {
+            self.names.entry(ino).or_default().push(id);
+        }
         let named = |c: &Change| matches!(c, Change::Set { ino: i, .. } if *i == ino);
         if self.synced.contains(&ino) && proto.changes.iter().any(named) {
             self.renamed.insert(id);
@@ -687,23 +693,23 @@ impl Builder<'_> {
         }
         // What was demanded before is there with all that comes before it.
         wanted.subtract(&self.demanded);
-        let wanted = self.closure(&wanted, model.sync_jumps);
-        let before = self.demanded.clone();
-        self.demanded.add(&wanted);
         if let What::Fsync { ino, .. } = &step.what {
             // An inode that had nothing to sync is in no log.
-            let mut all = self.all.iter().enumerate();
-            if all.any(|(i, e)| e.file == Some(*ino) && !before.get(i)) {
+            let mut pending = self.demanded.missing(self.all.len());
+            if pending.any(|i| self.all[i].file == Some(*ino)) {
                 self.synced.insert(*ino);
             }
         }
+        let wanted = self.closure(&wanted, model.sync_jumps);
+        self.demanded.add(&wanted);
     }
 
+    /// Adds what a sync demands, as far as that was not demanded before.
     fn demand(&self, ino: Option<Ino>, demand: Demand, wanted: &mut Bits) {
         let matching = |classes: Classes, f: &dyn Fn(&Effect) -> bool| -> Bits {
             let fits = |e: &Effect| e.class.meets(classes) && f(e);
-            let ids = self.all.iter().enumerate().filter(|(_, e)| fits(e));
-            ids.map(|(i, _)| i).collect()
+            let pending = self.demanded.missing(self.all.len());
+            pending.filter(|i| fits(&self.all[*i])).collect()
         };
         let pending = || {
             let file = ino.and_then(|i| self.files.get(&i));
@@ -726,11 +732,10 @@ impl Builder<'_> {
                 let mut todo: Vec<Ino> = ino.into_iter().collect();
                 let mut seen: BTreeSet<Ino> = todo.iter().copied().collect();
                 while let Some(of) = todo.pop() {
-                    let names = matching(Classes::ENTRY, &|e| e.file == Some(of));
-                    for i in names.iter() {
-                        todo.extend(self.all[i].dir.filter(|d| seen.insert(*d)));
+                    for i in self.names.get(&of).into_iter().flatten() {
+                        todo.extend(self.all[*i].dir.filter(|d| seen.insert(*d)));
+                        wanted.insert(*i);
                     }
-                    wanted.add(&names);
                 }
             }
             Demand::UpToLastChangeIfSize if !pending() => {}

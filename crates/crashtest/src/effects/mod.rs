@@ -21,7 +21,7 @@ pub(crate) use build::Fault;
 pub(crate) use build::garbage;
 pub use bytes::Bytes;
 pub use disk::{Body, Change, Disk, Ino, Node, ROOT, Seen};
-pub(crate) use recorded::{Names, scan, steps_of};
+pub(crate) use recorded::{Names, Report, scan, steps_of};
 pub use recorded::{disk_of, readable};
 
 use crate::models::{Classes, Model};

@@ -3,6 +3,7 @@
 use super::{Body, Bytes, Disk, Ino, Location, Node, ROOT, Run, Step, What};
 use crate::trace::{Alloc, Call, Op, Rename, Stack, Trace, TraceError};
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use steadfast_model::Tree;
 use steadfast_vfs::Caller;
@@ -37,12 +38,40 @@ pub fn readable(bytes: &[u8]) -> String {
 }
 
 impl Names {
-    pub(crate) fn path(&self, ino: Ino) -> String {
-        let mut parts = Vec::new();
-        let mut at = ino;
+    /// The path of an inode, as text.
+    pub(crate) fn path(&self, ino: Ino) -> Path<'_> {
+        Path {
+            names: self,
+            dir: ino,
+            name: None,
+        }
+    }
+
+    /// The path of a name in a directory, as text.
+    pub(crate) fn entry<'a>(&'a self, parent: Ino, name: &'a [u8]) -> Path<'a> {
+        Path {
+            names: self,
+            dir: parent,
+            name: Some(name),
+        }
+    }
+}
+
+/// A path that becomes text when it is shown.
+#[derive(Clone, Copy)]
+pub(crate) struct Path<'a> {
+    names: &'a Names,
+    dir: Ino,
+    name: Option<&'a [u8]>,
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts: Vec<String> = self.name.into_iter().map(readable).collect();
+        let mut at = self.dir;
         // A bound: names of removed directories may be stale.
         while at != ROOT && parts.len() < 64 {
-            let Some((parent, name)) = self.0.get(&at) else {
+            let Some((parent, name)) = self.names.0.get(&at) else {
                 parts.push(format!("#{at}"));
                 break;
             };
@@ -50,17 +79,10 @@ impl Names {
             at = *parent;
         }
         if parts.is_empty() {
-            return ".".to_owned();
+            return f.write_str(".");
         }
         parts.reverse();
-        parts.join("/")
-    }
-
-    pub(crate) fn entry(&self, parent: Ino, name: &[u8]) -> String {
-        match parent {
-            ROOT => readable(name),
-            _ => format!("{}/{}", self.path(parent), readable(name)),
-        }
+        f.write_str(&parts.join("/"))
     }
 }
 
@@ -208,30 +230,44 @@ impl Run {
                 Op::Write { data, .. } => Bytes::kept(trace.kept(*data), data.len as usize),
                 _ => Bytes::from(Vec::new()),
             };
-            let location = location(trace.stack(call));
-            steps_of(call, bytes, location, &tree, &mut names, &mut run.steps);
+            let report = Report::From(location(trace.stack(call)));
+            steps_of(call, bytes, report, &tree, &mut names, &mut run.steps);
         }
         trace.check()?;
         Ok(run)
     }
 }
 
-/// The steps of a successful call; `tree` is the one after it, `bytes` are those of a write.
+/// Use of steps in reports.
+pub(crate) enum Report {
+    /// They are in no report.
+    None,
+    /// They have a text, and the place in the program, if known.
+    From(Option<Location>),
+}
+
+/// The steps of a successful call; `tree` is the one after it, `bytes` are those of a write. Only steps for reports have a text.
 pub(crate) fn steps_of(
     call: &Call,
     bytes: Bytes,
-    location: Option<Location>,
+    report: Report,
     tree: &Tree,
     names: &mut Names,
     steps: &mut Vec<Step>,
 ) {
     let word = call.op.word();
-    let mut add = |what: What, text: String| {
+    let mut add = |what: What, text: fmt::Arguments<'_>| {
         steps.push(Step {
             number: call.number,
             what,
-            text,
-            location: location.clone(),
+            text: match &report {
+                Report::None => String::new(),
+                Report::From(_) => text.to_string(),
+            },
+            location: match &report {
+                Report::None => None,
+                Report::From(location) => location.clone(),
+            },
             thread: call.who.thread,
             stack: call.stack.map_or(0, |s| u64::from(s.0) + 1),
         });
@@ -247,34 +283,31 @@ pub(crate) fn steps_of(
             };
             names.0.insert(ino, (*parent, name.clone()));
             let node = node_of(tree, ino);
-            let text = format!("{word} {}", names.entry(*parent, name));
             add(
                 What::Make {
                     at: at(*parent, name),
                     ino,
                     node,
                 },
-                text,
+                format_args!("{word} {}", names.entry(*parent, name)),
             );
         }
         Op::Link { ino, parent, name } => {
-            let text = format!("link {} → {}", names.path(*ino), names.entry(*parent, name));
-            names.0.insert(*ino, (*parent, name.clone()));
             add(
                 What::Link {
                     ino: *ino,
                     at: at(*parent, name),
                 },
-                text,
+                format_args!("link {} → {}", names.path(*ino), names.entry(*parent, name)),
             );
+            names.0.insert(*ino, (*parent, name.clone()));
         }
         Op::Unlink { parent, name, .. } | Op::Rmdir { parent, name, .. } => {
-            let text = format!("{word} {}", names.entry(*parent, name));
             add(
                 What::Remove {
                     at: at(*parent, name),
                 },
-                text,
+                format_args!("{word} {}", names.entry(*parent, name)),
             );
         }
         Op::Rename {
@@ -286,29 +319,35 @@ pub(crate) fn steps_of(
             ino,
             replaced,
         } => {
-            let text = format!(
-                "rename {} → {}",
-                names.entry(*parent, name),
-                names.entry(*new_parent, new_name)
-            );
             let exchange = *mode == Rename::Exchange;
+            let (from, to) = (at(*parent, name), at(*new_parent, new_name));
+            add(
+                What::Rename { from, to, exchange },
+                format_args!(
+                    "rename {} → {}",
+                    names.entry(*parent, name),
+                    names.entry(*new_parent, new_name)
+                ),
+            );
             if let Some(ino) = ino {
                 names.0.insert(*ino, (*new_parent, new_name.clone()));
             }
             if let (Some(other), true) = (replaced, exchange) {
                 names.0.insert(*other, (*parent, name.clone()));
             }
-            let (from, to) = (at(*parent, name), at(*new_parent, new_name));
-            add(What::Rename { from, to, exchange }, text);
         }
         Op::Open { ino, truncate, .. } if *truncate => {
-            let text = format!("open with O_TRUNC {}", names.path(*ino));
-            add(What::Truncate { ino: *ino, size: 0 }, text);
+            add(
+                What::Truncate { ino: *ino, size: 0 },
+                format_args!("open with O_TRUNC {}", names.path(*ino)),
+            );
         }
         Op::Open { .. } | Op::Release { .. } => {}
         Op::Close { ino } => {
-            let text = format!("close {}", names.path(*ino));
-            add(What::Close { ino: *ino }, text);
+            add(
+                What::Close { ino: *ino },
+                format_args!("close {}", names.path(*ino)),
+            );
         }
         Op::Write {
             ino,
@@ -316,38 +355,32 @@ pub(crate) fn steps_of(
             data,
             how,
         } => {
-            let text = format!("write {}, {} bytes at {offset}", names.path(*ino), data.len);
             add(
                 What::Write {
                     ino: *ino,
                     offset: *offset,
                     bytes,
                 },
-                text,
+                format_args!("write {}, {} bytes at {offset}", names.path(*ino), data.len),
             );
             if how.dsync || how.sync {
-                let text = format!(
-                    "O_{}SYNC of {}",
-                    if how.sync { "" } else { "D" },
-                    names.path(*ino)
-                );
+                let kind = if how.sync { "" } else { "D" };
                 add(
                     What::Fsync {
                         ino: *ino,
                         data_only: !how.sync,
                     },
-                    text,
+                    format_args!("O_{kind}SYNC of {}", names.path(*ino)),
                 );
             }
         }
         Op::Truncate { ino, size } => {
-            let text = format!("truncate {} to {size}", names.path(*ino));
             add(
                 What::Truncate {
                     ino: *ino,
                     size: *size,
                 },
-                text,
+                format_args!("truncate {} to {size}", names.path(*ino)),
             );
         }
         Op::Fallocate {
@@ -357,7 +390,7 @@ pub(crate) fn steps_of(
             len,
         } => {
             let end = offset.saturating_add(*len);
-            let text = format!("fallocate {}, {len} bytes at {offset}", names.path(*ino));
+            let path = names.path(*ino);
             if matches!(
                 mode,
                 Alloc::PunchHole | Alloc::ZeroRange | Alloc::ZeroRangeKeepSize
@@ -368,7 +401,7 @@ pub(crate) fn steps_of(
                         offset: *offset,
                         len: *len,
                     },
-                    text.clone(),
+                    format_args!("fallocate {path}, {len} bytes at {offset}"),
                 );
             }
             if matches!(mode, Alloc::Allocate | Alloc::ZeroRange) {
@@ -377,7 +410,7 @@ pub(crate) fn steps_of(
                         ino: *ino,
                         size: end,
                     },
-                    text,
+                    format_args!("fallocate {path}, {len} bytes at {offset}"),
                 );
             }
         }
@@ -386,7 +419,7 @@ pub(crate) fn steps_of(
             if let Some(size) = change.size {
                 add(
                     What::Truncate { ino: *ino, size },
-                    format!("truncate {path} to {size}"),
+                    format_args!("truncate {path} to {size}"),
                 );
             }
             if change.perm.is_some() || change.uid.is_some() || change.gid.is_some() {
@@ -399,14 +432,13 @@ pub(crate) fn steps_of(
                         uid,
                         gid,
                     },
-                    format!("{word} {path}"),
+                    format_args!("{word} {path}"),
                 );
             }
         }
         Op::SetXattr {
             ino, name, value, ..
         } => {
-            let text = format!("setxattr {} of {}", readable(name), names.path(*ino));
             let value = Some(value.clone());
             add(
                 What::Xattr {
@@ -414,38 +446,36 @@ pub(crate) fn steps_of(
                     name: name.clone(),
                     value,
                 },
-                text,
+                format_args!("setxattr {} of {}", readable(name), names.path(*ino)),
             );
         }
         Op::RemoveXattr { ino, name } => {
-            let text = format!("removexattr {} of {}", readable(name), names.path(*ino));
             add(
                 What::Xattr {
                     ino: *ino,
                     name: name.clone(),
                     value: None,
                 },
-                text,
+                format_args!("removexattr {} of {}", readable(name), names.path(*ino)),
             );
         }
         Op::Fsync { ino } | Op::Fdatasync { ino } | Op::FsyncDir { ino, .. } => {
             let data_only = matches!(call.op, Op::Fdatasync { .. });
-            let text = format!("{word} {}", names.path(*ino));
             add(
                 What::Fsync {
                     ino: *ino,
                     data_only,
                 },
-                text,
+                format_args!("{word} {}", names.path(*ino)),
             );
         }
-        Op::Sync | Op::Syncfs => add(What::Sync, word.to_owned()),
+        Op::Sync | Op::Syncfs => add(What::Sync, format_args!("{word}")),
         Op::SyncFileRange { ino, flags, .. } => {
             // It makes durable only what it waits for: SYNC_FILE_RANGE_WRITE and _WAIT_AFTER.
             if flags & 6 == 6 {
                 add(
                     What::SyncRange { ino: *ino },
-                    format!("{word} {}", names.path(*ino)),
+                    format_args!("{word} {}", names.path(*ino)),
                 );
             }
         }
@@ -453,7 +483,7 @@ pub(crate) fn steps_of(
             let text = String::from_utf8_lossy(text).into_owned();
             add(
                 What::Ack { text: text.clone() },
-                format!("acknowledge '{}'", readable(text.as_bytes())),
+                format_args!("acknowledge '{}'", readable(text.as_bytes())),
             );
         }
     }

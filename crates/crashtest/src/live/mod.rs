@@ -10,7 +10,7 @@ pub mod pending;
 pub mod socket;
 
 use crate::check::lay_out;
-use crate::effects::{Disk, Names, ROOT, What, readable, scan, steps_of};
+use crate::effects::{Disk, Names, ROOT, Report, What, readable, scan, steps_of};
 use crate::models::{Classes, Model};
 use crate::record::RecordError;
 use crate::record::live::{Admitted, LiveMount, Mark, Tap};
@@ -123,7 +123,7 @@ impl Live {
 
 /// The file that a call is about, for rules.
 fn path_of(names: &Names, op: &Op) -> (String, Option<Ino>) {
-    match op {
+    let (path, ino) = match op {
         Op::Create { parent, name, .. }
         | Op::Mknod { parent, name, .. }
         | Op::Mkdir { parent, name, .. }
@@ -149,8 +149,9 @@ fn path_of(names: &Names, op: &Op) -> (String, Option<Ino>) {
         | Op::Fdatasync { ino }
         | Op::FsyncDir { ino, .. }
         | Op::SyncFileRange { ino, .. } => (names.path(*ino), Some(*ino)),
-        Op::Syncfs | Op::Sync | Op::Ack { .. } => (String::new(), None),
-    }
+        Op::Syncfs | Op::Sync | Op::Ack { .. } => return (String::new(), None),
+    };
+    (path.to_string(), ino)
 }
 
 impl Tap for Live {
@@ -198,7 +199,14 @@ impl Tap for Live {
         let state = &mut *state;
         state.known.extend(call.outcome.made());
         let mut steps = Vec::new();
-        steps_of(call, bytes.into(), None, tree, &mut state.names, &mut steps);
+        steps_of(
+            call,
+            bytes.into(),
+            Report::None,
+            tree,
+            &mut state.names,
+            &mut steps,
+        );
         for step in steps {
             let what = match (mark, step.what) {
                 (Mark::Lost, What::Write { .. } | What::Fsync { .. } | What::Sync) => continue,
@@ -408,8 +416,10 @@ impl Session {
         let mut lines: BTreeMap<(String, String), Option<(u64, u64)>> = BTreeMap::new();
         for v in &pending {
             let path = match (state.pending.name_of(v.step), v.class.meets(Classes::ENTRY)) {
-                (Some((dir, name)), true) => state.names.entry(*dir, name),
-                _ => v.ino.map_or_else(String::new, |ino| state.names.path(ino)),
+                (Some((dir, name)), true) => state.names.entry(*dir, name).to_string(),
+                _ => v
+                    .ino
+                    .map_or_else(String::new, |ino| state.names.path(ino).to_string()),
             };
             let range = lines.entry((path, v.class.to_string())).or_insert(v.part);
             if let (Some(range), Some(part)) = (range, v.part) {

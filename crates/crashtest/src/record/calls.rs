@@ -478,8 +478,22 @@ impl State {
             return Ok(Outcome::Done);
         }
         if calls.kept == Kept::Nothing {
-            let at = calls.started.after(calls.now());
-            return replay::apply(&mut self.tree, &from.who, at, &op, (bytes, None));
+            let end = calls.now();
+            let at = calls.started.after(end);
+            let outcome = replay::apply(&mut self.tree, &from.who, at, &op, (bytes, None))?;
+            if let Some(tap) = &calls.tap {
+                let call = Call {
+                    number: 0,
+                    who: from.who,
+                    begin,
+                    end,
+                    op,
+                    outcome,
+                    stack: None,
+                };
+                tap.done(&call, bytes, mark, &self.tree);
+            }
+            return Ok(outcome);
         }
         let Some(writer) = &mut self.writer else {
             return Err(Errno::Io);
@@ -509,18 +523,6 @@ impl State {
             written = writer.data(bytes).map(|span| *data = span);
         }
         let kind = op.counted();
-        if let (Some(tap), true) = (&calls.tap, outcome.is_done()) {
-            let call = Call {
-                number: 0,
-                who: from.who,
-                begin,
-                end,
-                op: op.clone(),
-                outcome,
-                stack: None,
-            };
-            tap.done(&call, bytes, mark, &self.tree);
-        }
         let stacks = &mut self.stacks;
         let written = written
             .and_then(|()| stack_id(stacks, writer, from))

@@ -1,12 +1,12 @@
 //! Serves the recorder's tree at a path that all processes see, with a [`Tap`] between program and tree. No trace is
 //! kept.
 
-use super::RecordError;
 use super::calls::Calls;
 use super::place::{Mounted, Place};
 use super::reply::Server;
 use super::source;
 pub(crate) use super::tap::{Admitted, Mark, Tap};
+use super::{Kept, RecordError};
 use crate::trace::{Header, Root, TraceWriter};
 use std::path::Path;
 use std::sync::Arc;
@@ -42,6 +42,7 @@ impl LiveMount {
         };
         let writer = TraceWriter::create(Path::new("/dev/null"), &header)?;
         let mut calls = Calls::new(writer, &header, u64::MAX, None, None);
+        calls.keep(Kept::Nothing);
         source::copy(from, &calls)?;
         calls.tap(tap);
         ready(&calls.tree());

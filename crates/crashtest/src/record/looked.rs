@@ -1,8 +1,8 @@
 //! Serves a state to a checker, and records what the checker looked at.
 //!
-//! The kernel caches no name and no attribute of this mount, and passes each read on: each look arrives. A checker
-//! that looks at the same things in two states, and sees the same, does the same ([`Look`], [`View::seen`]): the
-//! second state need not be judged.
+//! The kernel caches no name of this mount, and passes each read on: each look arrives. It caches the attributes of an
+//! inode when a look at them is recorded, since another one adds nothing. A checker that looks at the same things in two
+//! states, and sees the same, does the same ([`Look`], [`View::seen`]): the second state need not be judged.
 //!
 //! A look is recorded before it is answered; in doubt, more is recorded. Bytes that the checker has overwritten, and
 //! names that it has made or removed, are its own and no part of the state: they do not count as looked at. A program
@@ -15,7 +15,7 @@
 
 use super::Kept;
 use super::calls::Calls;
-use super::place::Place;
+use super::place::{Mounted, Place};
 use super::ranges::Ranges;
 use super::reply::Server;
 use super::special::{ACKED_NAME, ISSUED_NAME, Special};
@@ -66,6 +66,11 @@ struct Seen {
 impl Seen {
     fn is_sized(&self, ino: Ino) -> bool {
         self.own.get(&ino).is_some_and(Ranges::is_endless)
+    }
+
+    /// Whether the looks of a stat are recorded.
+    fn has_stat(&self, ino: Ino) -> bool {
+        self.stat(ino).iter().all(|look| self.looks.contains(look))
     }
 
     /// The looks of a stat: the size counts unless the checker has set it.
@@ -179,6 +184,12 @@ impl Looks {
         }
         asked.attributes.push((ino, looks));
         seen.ask(thread, asked);
+    }
+
+    /// Whether the kernel may answer what is asked about attributes from now on: the looks are recorded, and it knows
+    /// of all changes since each of them is made through it.
+    pub(super) fn may_cache(&self, ino: Ino) -> bool {
+        self.seen().has_stat(ino)
     }
 
     pub(super) fn stat(&self, ino: Ino) {
@@ -298,7 +309,8 @@ pub(crate) struct ServedState<'a> {
 /// most checks.
 ///
 /// Invariants: a mount is used by one check at a time, and by another one only when no process of the last one is
-/// left; no two states share an inode number except that of the root, so that no cached data of one serves the other.
+/// left; no two states share an inode number except that of the root, which the kernel forgets between them, so that
+/// nothing cached of one serves the other.
 #[derive(Debug, Default)]
 pub(crate) struct Stages {
     idle: Mutex<Vec<Stage>>,
@@ -306,7 +318,7 @@ pub(crate) struct Stages {
     unable: AtomicBool,
 }
 
-type Job = Box<dyn FnOnce(&Path) + Send>;
+type Job = Box<dyn FnOnce(&Mounted) + Send>;
 
 /// A mount with the thread in whose namespace it is.
 struct Stage {
@@ -354,7 +366,7 @@ impl Stage {
             };
             if mounted.send(()).is_ok() {
                 for job in queue {
-                    job(mount.path());
+                    job(&mount);
                 }
             }
             // A mount that cannot be unmounted ends with the namespace.
@@ -387,12 +399,15 @@ impl Stage {
         let fault = planted::here();
         self.looks.begin(view);
         let (tell, told) = mpsc::channel();
-        let job = move |mount: &Path| {
+        let job = move |mount: &Mounted| {
             planted::plant_here(fault);
-            let said = run(&ServedState {
-                dir: mount,
-                acked: mount.join(ACKED_NAME),
-                issued: mount.join(ISSUED_NAME),
+            let dir = mount.path();
+            let said = mount.forget_attributes(ROOT).map(|()| {
+                run(&ServedState {
+                    dir,
+                    acked: dir.join(ACKED_NAME),
+                    issued: dir.join(ISSUED_NAME),
+                })
             });
             // The receiver is gone if the exploration has ended.
             let _ = tell.send(said);
@@ -400,7 +415,7 @@ impl Stage {
         let gone = || io::Error::other("a thread that serves states has ended");
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
         jobs.send(Box::new(job)).map_err(|_| gone())?;
-        let said = told.recv().map_err(|_| gone())?;
+        let said = told.recv().map_err(|_| gone())??;
         Ok((said, self.looks.taken(&ours)))
     }
 }

@@ -76,7 +76,7 @@ pub enum Kept {
     /// Each call.
     #[default]
     All,
-    /// Only the tree: the server without the recording, for comparison in measurements.
+    /// Only the tree, for a server that records nothing.
     Nothing,
 }
 

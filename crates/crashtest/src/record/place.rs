@@ -192,6 +192,15 @@ impl Mounted {
         session.is_none_or(|s| s.guard.is_finished())
     }
 
+    /// Makes the kernel drop the cached attributes of an inode that it knows.
+    pub(super) fn forget_attributes(&self, ino: u64) -> io::Result<()> {
+        let Some(session) = &self.session else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        // Before the first byte: no content.
+        session.notifier().inval_inode(fuser::INodeNo(ino), -1, 0)
+    }
+
     /// Makes the kernel drop its cached inodes: it asks again.
     pub(super) fn forget(&self, known: &[u64]) {
         let Some(session) = &self.session else {

@@ -24,7 +24,7 @@ const KEEP: Duration = Duration::from_secs(3600);
 /// Serves a recorded tree.
 pub(super) struct Server {
     pub(super) calls: Arc<Calls>,
-    /// The looks of a checker, if they are recorded: then the kernel caches nothing.
+    /// The looks of a checker, if they are recorded: then the kernel caches no name.
     pub(super) looks: Option<Arc<Looks>>,
     /// Whether reads and writes bypass the kernel's page cache; files can be mapped nevertheless.
     pub(super) direct: bool,
@@ -92,11 +92,19 @@ impl Server {
         special_attr(special, size)
     }
 
-    /// Time for which the kernel may cache names and attributes.
-    pub(super) fn keep(&self) -> Duration {
+    /// Time for which the kernel may cache a name.
+    pub(super) fn keep_name(&self) -> Duration {
         match self.looks {
             Some(_) => Duration::ZERO,
             None => KEEP,
+        }
+    }
+
+    /// Time for which the kernel may cache attributes.
+    pub(super) fn keep(&self, ino: Ino) -> Duration {
+        match &self.looks {
+            Some(looks) if !looks.may_cache(ino) => Duration::ZERO,
+            _ => KEEP,
         }
     }
 
@@ -109,8 +117,9 @@ impl Server {
     }
 
     pub(super) fn entry(&self, reply: ReplyEntry, attr: &Attr) {
+        let (attributes, name) = (self.keep(attr.ino), self.keep_name());
         let generation = Generation(attr.generation);
-        reply.entry(&self.keep(), &convert::attr(attr), generation);
+        reply.entry_with_ttls(&attributes, &name, &convert::attr(attr), generation);
     }
 
     pub(super) fn who(&self, req: &Request) -> Requester {

@@ -4,8 +4,8 @@
 //! ack` writes to.
 //!
 //! The kernel is the only way in, so it may cache names and attributes for long. Reads are answered from a copy of
-//! the tree and are not recorded. An unsupported request never gets ENOSYS, which the kernel takes for "never ask
-//! again".
+//! the tree and are not recorded. An unsupported request of a recorded program never gets ENOSYS, which the kernel
+//! takes for "never ask again".
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -99,7 +99,7 @@ impl Filesystem for Server {
             looks.attributes(req.pid(), ino.0);
         }
         match self.calls.look(|tree| tree.getattr(ino.0)) {
-            Ok(attr) => reply.attr(&self.keep(), &convert::attr(&attr)),
+            Ok(attr) => reply.attr(&self.keep(ino.0), &convert::attr(&attr)),
             Err(e) => reply.error(code(e)),
         }
     }
@@ -156,7 +156,7 @@ impl Filesystem for Server {
             looks.truncated(ino.0, size);
         }
         match done {
-            Ok(Ok(attr)) => reply.attr(&self.keep(), &convert::attr(&attr)),
+            Ok(Ok(attr)) => reply.attr(&self.keep(ino.0), &convert::attr(&attr)),
             Ok(Err(e)) | Err(e) => reply.error(code(e)),
         }
     }
@@ -371,7 +371,7 @@ impl Filesystem for Server {
         };
         match self.made(req, parent, name, op) {
             Ok(attr) => reply.created(
-                &self.keep(),
+                &self.keep_name(),
                 &convert::attr(&attr),
                 Generation(attr.generation),
                 FileHandle(0),
@@ -474,6 +474,10 @@ impl Filesystem for Server {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
+        // A close changes nothing in a served state: the kernel need not say more of them.
+        if self.looks.is_some() {
+            return reply.error(Code::ENOSYS);
+        }
         match special(ino) {
             Some(Special::Command) => {
                 let begin = self.calls.now();
