@@ -4,8 +4,10 @@
 //!                                                  What it prints is printed; then `seconds`, `trace_bytes` and `memory_kib` (the most)
 //!   crash states TRACE MODEL SECONDS               forms and hashes states, on one processor: states per second
 //!   crash checks TRACE MODEL SECONDS CHECK         runs a check in states as an exploration does, and in a fixed directory in memory, on
-//!                                                  all processors: both rates per second
+//!                                                  all processors: both rates per second, and processor time of one
 //!   crash load DIR CALLS MIB FILE_MIB              makes this many calls in DIR, which write MIB in all, into files of FILE_MIB in all
+//!   crash syncs append|overwrite FILE COUNT PID    appends 100 bytes, or overwrites one block of 4 KiB, and calls fdatasync, COUNT
+//!                                                  times: processor time of this process and of the server PID, in µs for each
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,6 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use steadfast_crashtest::check::{Checker, lay_out};
 use steadfast_crashtest::effects::{Disk, Effects, Run};
 use steadfast_crashtest::models::Model;
@@ -23,9 +29,12 @@ use steadfast_crashtest::record::{self, Kept};
 use steadfast_crashtest::states::{Former, Limits, State, enumerate};
 use steadfast_crashtest::trace::Trace;
 
-const USAGE: &str = "usage: crash run plain|record|stacks TRACE COMMAND… | states TRACE MODEL SECONDS | checks TRACE MODEL SECONDS CHECK | load DIR CALLS MIB FILE_MIB";
+const USAGE: &str = "usage: crash run plain|record|stacks TRACE COMMAND… | states TRACE MODEL SECONDS | checks TRACE MODEL SECONDS CHECK | load DIR CALLS MIB FILE_MIB | syncs append|overwrite FILE COUNT PID";
 /// Most states that are kept to be judged.
 const KEPT_MAX: usize = 200;
+/// Bytes of an append, and of the block that is overwritten.
+const APPEND_BYTES: usize = 100;
+const BLOCK_BYTES: usize = 4096;
 
 type Done = Result<(), Box<dyn std::error::Error>>;
 
@@ -42,6 +51,9 @@ fn main() -> ExitCode {
         ["states", trace, model, seconds] => states(trace, model, seconds),
         ["checks", trace, model, seconds, check] => checks(trace, model, seconds, check),
         ["load", dir, calls, mib, file_mib] => load(dir, calls, mib, file_mib),
+        ["syncs", how @ ("append" | "overwrite"), file, count, server] => {
+            syncs(how, file, count, server)
+        }
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -104,13 +116,26 @@ fn states(trace: &str, model: &str, seconds: &str) -> Done {
     Ok(())
 }
 
-/// Number of `judge` calls per second, on all processors.
+/// Processor time of this process and of all that it has started and that have ended.
+fn all_time() -> Result<Duration, nix::Error> {
+    let mut all = Duration::ZERO;
+    for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
+        let usage = getrusage(who)?;
+        for time in [usage.user_time(), usage.system_time()] {
+            let micros = u64::try_from(time.num_microseconds()).unwrap_or(0);
+            all += Duration::from_micros(micros);
+        }
+    }
+    Ok(all)
+}
+
+/// Number of `judge` calls per second, on all processors, and milliseconds of processor time of one.
 fn rate(
     limit: Duration,
     judge: &(dyn Fn(usize) -> io::Result<()> + Sync),
-) -> Result<f64, Box<dyn std::error::Error>> {
+) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), all_time()?);
     let work = || {
         while began.elapsed() < limit && !failed.load(Ordering::Relaxed) {
             if let Err(e) = judge(next.fetch_add(1, Ordering::Relaxed)) {
@@ -126,7 +151,11 @@ fn rate(
     });
     match failed.into_inner() {
         true => Err("a check could not be run".into()),
-        false => Ok(next.into_inner() as f64 / began.elapsed().as_secs_f64()),
+        false => {
+            let calls = next.into_inner() as f64;
+            let (seconds, time) = (began.elapsed().as_secs_f64(), all_time()? - before);
+            Ok((calls / seconds, time.as_secs_f64() * 1e3 / calls))
+        }
     }
 }
 
@@ -161,7 +190,9 @@ fn checks(trace: &str, model: &str, seconds: &str, check: &str) -> Done {
         std::fs::remove_dir_all(&scratch)?;
         verdict.map(drop)
     })?;
-    println!("served {served:.1}\nfixed {fixed:.1}");
+    for (what, (rate, time)) in [("served", served), ("fixed", fixed)] {
+        println!("{what} {rate:.1}\n{what}_cpu_ms {time:.3}");
+    }
     Ok(())
 }
 
@@ -198,5 +229,46 @@ fn load(dir: &str, calls: &str, mib: &str, file_mib: &str) -> Done {
         file.write_all_at(&piece, i * size % file_bytes.max(size))?;
     }
     file.sync_all()?;
+    Ok(())
+}
+
+/// Processor time of a process and all its threads, also those that have ended.
+fn processor_time(pid: Pid) -> Result<Duration, nix::Error> {
+    clock_getcpuclockid(pid)?.now().map(Duration::from)
+}
+
+/// Time in user mode and in the kernel. FUSE does its part of the work in the kernel as one process or the other, so the sum is what a
+/// mount costs.
+fn syncs(how: &str, file: &str, count: &str, server: &str) -> Done {
+    let (count, server) = (count.parse::<u32>()?, Pid::from_raw(server.parse()?));
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).open(file)?;
+    let size = match how {
+        "append" => APPEND_BYTES,
+        _ => BLOCK_BYTES,
+    };
+    let mut noise = Noise(1);
+    let mut piece = vec![0; size];
+    // The block is there before.
+    file.write_all_at(&piece, 0)?;
+    file.sync_all()?;
+    let times = || Ok::<_, nix::Error>((processor_time(Pid::this())?, processor_time(server)?));
+    let (before, began) = (times()?, Instant::now());
+    for i in 0..u64::from(count) {
+        noise.fill(&mut piece);
+        let at = match how {
+            "append" => (i + 1) * size as u64,
+            _ => 0,
+        };
+        file.write_all_at(&piece, at)?;
+        file.sync_data()?;
+    }
+    let (seconds, after) = (began.elapsed().as_secs_f64(), times()?);
+    let (client, server) = (after.0 - before.0, after.1 - before.1);
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(count);
+    println!("cpu_us {:.3}", each(client + server));
+    println!("client_us {:.3}", each(client));
+    println!("server_us {:.3}", each(server));
+    println!("seconds {seconds:.3}");
     Ok(())
 }
