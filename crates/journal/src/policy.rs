@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_sent_beside_others_when_a_third_of_the_threads_wants_it() {
+    fn a_batch_is_sent_beside_others_when_half_of_the_threads_wait_for_it() {
         assert!((1..=3).all(|crowd| sends_beside(1, crowd)));
         assert!(!sends_beside(1, 4) && sends_beside(2, 4));
         assert!(!sends_beside(31, 64) && sends_beside(32, 64));
