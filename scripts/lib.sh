@@ -87,6 +87,14 @@ stop_process() {
   return 0
 }
 
+# Sets APART to a command that runs its arguments with mounts of their own, or to nothing where that needs more rights.
+mounts_apart() {
+  APART=()
+  if [ "$(id -u)" = 0 ] && unshare --mount --propagation private true 2>/dev/null; then
+    APART=(unshare --mount --propagation private)
+  fi
+}
+
 # start_group COMMAND…: a background job in a process group of its own, so that its children end with it. Sets GROUP.
 start_group() {
   set -m

@@ -2,8 +2,9 @@
 # The part of test.sh about mounted volumes, crash exploration, and servers that die under their clients: little of it keeps two
 # processors busy, so test.sh runs it beside the rest.
 #
-#   [STEADFAST=PROGRAM] scripts/test-volumes.sh [--long]
+#   [STEADFAST=PROGRAM] scripts/test-volumes.sh [--long] [--unmounted]
 #
+#   --unmounted only the explorations and the servers, which leave no mount to others; what is here runs them beside its mounts
 #   STEADFAST   a command that was built before, beside the plugin of nbdkit, and with both for trials in target/trial; without it
 #               all are built here, as releases
 #
@@ -16,10 +17,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/disk-lib.sh"
 
 long=
+unmounted=
 while [ $# -gt 0 ]; do
   case $1 in
     --long) long=1; shift ;;
-    -h|--help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --unmounted) unmounted=1; shift ;;
+    -h|--help) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
@@ -124,16 +127,22 @@ served() {
   fi
 }
 
-# Two steps at a time: each waits now and then, for a disk or for a client.
-unmounted() { explorations; served; }
-if [ -z "$GIVEN_STEADFAST" ]; then run "release build" build_with_trials; fi
-if [ -x "$STEADFAST" ]; then
-  run "no planted faults in the product" no_faults
-  export FAILED_STEPS
-  start_beside "$WORK/unmounted" unmounted
-  unmounted=$GROUP
-  volumes
-  shown "$unmounted" "$WORK/unmounted" || say "explorations and servers were cut short" | tee -a "$FAILED_STEPS"
+if [ -n "$unmounted" ]; then
+  explorations
+  served
+else
+  if [ -z "$GIVEN_STEADFAST" ]; then run "release build" build_with_trials; fi
+  if [ -x "$STEADFAST" ]; then
+    run "no planted faults in the product" no_faults
+    # Two steps at a time: each waits now and then, for a disk or for a client. With mounts of their own: the servers make mount
+    # namespaces, which would keep the volumes of the other side mounted.
+    export FAILED_STEPS STEADFAST
+    mounts_apart
+    start_beside "$WORK/unmounted" "${APART[@]}" "$here/test-volumes.sh" --unmounted ${long:+--long}
+    beside=$GROUP
+    volumes
+    shown "$beside" "$WORK/unmounted" || say "explorations and servers were cut short" | tee -a "$FAILED_STEPS"
+  fi
 fi
 if [ -n "$alone" ] && [ -s "$FAILED_STEPS" ]; then
   say "FAILED: $(paste -sd ';' "$FAILED_STEPS" | sed 's/;/; /g')"

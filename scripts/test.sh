@@ -179,11 +179,10 @@ if [ "$(id -u)" = 0 ] || command -v coqc >/dev/null; then
   proofs=$GROUP
 fi
 # Mounts of its own: some tests make mount namespaces, which would keep the volumes' mounts when they are cut off.
-apart=()
-if [ "$(id -u)" = 0 ] && unshare --mount --propagation private true 2>/dev/null; then apart=(unshare --mount --propagation private); fi
+mounts_apart
 # The long tier takes releases, which take a quarter of an hour to compile; else what it runs is built as the tests are.
 if [ -n "$long" ]; then
-  start_beside "$WORK/volumes" "${apart[@]}" "$here/test-volumes.sh" --long
+  start_beside "$WORK/volumes" "${APART[@]}" "$here/test-volumes.sh" --long
   volumes=$GROUP
 fi
 
@@ -208,7 +207,7 @@ run "book" book
 if [ -n "$proofs" ]; then run "proofs" shown "$proofs" "$WORK/proofs"; fi
 if [ -z "$long" ]; then
   run "product, as the tests are built" programs_of_tests
-  start_beside "$WORK/volumes" "${apart[@]}" env STEADFAST="$TARGET/product/steadfast" "$here/test-volumes.sh"
+  start_beside "$WORK/volumes" "${APART[@]}" env STEADFAST="$TARGET/product/steadfast" "$here/test-volumes.sh"
   volumes=$GROUP
 fi
 start_beside "$WORK/explored" explored
