@@ -407,10 +407,12 @@ fn an_interrupt_gives_what_was_found_so_far() {
         );
         path
     };
-    let (ready, go) = (fifo("ready"), fifo("go"));
-    // The fifth check waits until the signal has been sent.
+    let ready = fifo("ready");
+    // The fifth check holds a lock until it is killed. Once, a signal waited for it, a second signal left it and its
+    // directory, and the next check began.
     let check = "n=$(cat \"$COUNT\" 2>/dev/null || echo 0); echo $((n + 1)) >\"$COUNT\"; \
-                 if test $n = 5; then echo >\"$READY\"; read -r line <\"$GO\"; fi; exit 0";
+                 test $n = 5 || exit 0; \
+                 pwd >\"$WHERE\"; exec 9>\"$LOCK\"; flock 9; echo >\"$READY\"; sleep 600";
     let workload = "for i in 1 2 3 4 5 6 7 8; do echo $i >f$i; done";
     let mut command = Command::new(PROGRAM);
     command.args([
@@ -426,10 +428,13 @@ fn an_interrupt_gives_what_was_found_so_far() {
         "-c",
         workload,
     ]);
+    let [count, lock, where_to] = ["count", "lock", "where"].map(|name| place.dir().join(name));
     command
         .env("TMPDIR", place.dir())
-        .env("COUNT", place.dir().join("count"));
-    command.env("READY", &ready).env("GO", &go);
+        .env("COUNT", &count)
+        .env("LOCK", &lock)
+        .env("WHERE", &where_to)
+        .env("READY", &ready);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // Opened for reading and writing, it needs no partner: a command that ends early is a failure, and no hang.
@@ -443,12 +448,24 @@ fn an_interrupt_gives_what_was_found_so_far() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    fs::write(&go, "on\n").unwrap();
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
     let output = child.wait_with_output().unwrap();
     let text = said(&output);
     assert_eq!(output.status.code(), Some(4), "{text}");
     assert!(text.contains("interrupted"), "{text}");
+    assert!(text.contains("judges its states"), "{text}");
+    let names = fs::read_dir(place.dir()).unwrap().flatten();
+    let traces = names.filter(|e| e.file_name().to_string_lossy().ends_with(".trace"));
+    assert_eq!(traces.count(), 1, "{text}");
+    assert_eq!(fs::read_to_string(&count).unwrap(), "6\n", "no check began");
+    let state = fs::read_to_string(&where_to).unwrap();
+    assert!(!Path::new(state.trim_end()).exists(), "{state}");
+    // The kernel ends the last process of a namespace a little later.
+    let mut flock = Command::new("flock");
+    flock.args(["--timeout", "60"]).arg(&lock).arg("true");
+    assert!(flock.status().unwrap().success(), "the check goes on");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::superfluous::{self, Superfluous};
 use crate::why::{self, Cause, Repair};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 pub use crate::judge::{Judge, Kind, Options, Progress, kin};
@@ -90,17 +90,13 @@ pub struct Outcome {
     pub interrupted: bool,
 }
 
-/// Explores a run.
+/// Explores a run. It ends early, with what was found until then, at the end of the budget, or when [`Checker::stop`]
+/// is set.
 ///
 /// # Errors
 /// If states cannot be laid out.
-pub fn explore(
-    run: &Run,
-    checker: &Checker,
-    options: &Options,
-    stop: &AtomicBool,
-) -> io::Result<Outcome> {
-    explore_watched(run, checker, options, stop, &|_, _, _| ())
+pub fn explore(run: &Run, checker: &Checker, options: &Options) -> io::Result<Outcome> {
+    explore_watched(run, checker, options, &|_, _, _| ())
 }
 
 /// As [`explore`], with reports of progress.
@@ -111,17 +107,16 @@ pub fn explore_watched(
     run: &Run,
     checker: &Checker,
     options: &Options,
-    stop: &AtomicBool,
     progress: &Progress<'_>,
 ) -> io::Result<Outcome> {
     let end = Instant::now() + options.budget;
-    let mut judge = Judge::new(checker, end, stop, options.prune);
+    let mut judge = Judge::new(checker, end, options.prune);
     let mut outcome = Outcome::default();
     let mut found: BTreeMap<(Kind, String), Finding> = BTreeMap::new();
     let recover = checker.recover.as_deref();
     let mut recoveries = recover
         .filter(|_| options.recovery_cuts > 0)
-        .map(|r| recovery::Recorder::new(r, checker.time, stop));
+        .map(|r| recovery::Recorder::new(r, checker));
     outcome.recoveries = recoveries.as_ref().map(|_| Recoveries::default());
     for (m, model) in options.models.iter().enumerate() {
         // Each model gets an equal part of the time that is left.
@@ -214,7 +209,7 @@ pub fn explore_watched(
             outcome.superfluous.push(found);
         }
     }
-    outcome.interrupted = stop.load(Ordering::Relaxed);
+    outcome.interrupted = checker.stop.load(Ordering::Relaxed);
     outcome.cut_short |= outcome.explored.iter().any(|e| e.judged < e.trees);
     outcome.cut_short &= !outcome.interrupted;
     outcome.findings = found.into_values().collect();

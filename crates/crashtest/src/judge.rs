@@ -12,7 +12,7 @@ use crate::record::view::{Look, Looked, Shown, View};
 use crate::states::{Former, Limits, State, States, enumerate_until};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -119,14 +119,12 @@ struct Footprints {
 
 /// Judges states, and remembers verdicts.
 pub struct Judge<'a> {
-    checker: &'a Checker,
+    checker: Checker,
     known: Mutex<HashMap<Key, Verdict>>,
     footprints: Mutex<Footprints>,
     checks: AtomicUsize,
     flaky: Mutex<Vec<String>>,
     lines: Mutex<BTreeSet<String>>,
-    until: Instant,
-    stop: &'a AtomicBool,
     prune: bool,
     told: Option<(String, &'a Progress<'a>)>,
 }
@@ -135,14 +133,11 @@ pub struct Judge<'a> {
 pub type Progress<'a> = dyn Fn(&str, usize, usize) + Sync + 'a;
 
 impl<'a> Judge<'a> {
-    /// A judge that stops at `until`, or when `stop` is set.
+    /// A judge that stops at `until`, or when [`Checker::stop`] is set.
     #[must_use]
-    pub fn new(
-        checker: &'a Checker,
-        until: Instant,
-        stop: &'a AtomicBool,
-        prune: bool,
-    ) -> Judge<'a> {
+    pub fn new(checker: &Checker, until: Instant, prune: bool) -> Judge<'a> {
+        let mut checker = checker.clone();
+        checker.until = Some(until);
         Judge {
             checker,
             known: Mutex::default(),
@@ -150,8 +145,6 @@ impl<'a> Judge<'a> {
             checks: AtomicUsize::new(0),
             flaky: Mutex::default(),
             lines: Mutex::default(),
-            until,
-            stop,
             prune,
             told: None,
         }
@@ -159,7 +152,7 @@ impl<'a> Judge<'a> {
 
     /// Sets the time at which it stops.
     pub(crate) fn stop_at(&mut self, until: Instant) {
-        self.until = until;
+        self.checker.until = Some(until);
     }
 
     /// Reports progress from now on.
@@ -179,7 +172,7 @@ impl<'a> Judge<'a> {
     /// Whether there is no time left.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        Instant::now() >= self.until || self.stop.load(Ordering::Relaxed)
+        self.checker.is_over()
     }
 
     /// The verdict at a moment; None if there is no time for it.
@@ -233,17 +226,22 @@ impl<'a> Judge<'a> {
                     return Ok(Some(verdict));
                 }
                 let (verdict, looks) = self.checker.judge_looked(&view)?;
-                if let (Some(looks), false) = (looks, matches!(verdict, Verdict::Error(_))) {
+                let counts = !matches!(verdict, Verdict::Error(_) | Verdict::Unfinished);
+                if let (Some(looks), true) = (looks, counts) {
                     self.remember(&view, looks, &verdict);
                 }
                 verdict
             }
         };
+        if verdict == Verdict::Unfinished {
+            return Ok(None);
+        }
         let count = self.checks.fetch_add(1, Ordering::Relaxed);
         if self.is_new(&verdict) || count.is_multiple_of(TWICE) {
             let again = self.checker.judge(&disk, must, may)?;
             self.checks.fetch_add(1, Ordering::Relaxed);
-            if again.is_broken() != verdict.is_broken() && !planted::is(Planted::FlakyUnsaid) {
+            let differs = again != Verdict::Unfinished && again.is_broken() != verdict.is_broken();
+            if differs && !planted::is(Planted::FlakyUnsaid) {
                 let line = match (&verdict, &again) {
                     (Verdict::Broken { line, .. }, _) | (_, Verdict::Broken { line, .. }) => {
                         line.clone()

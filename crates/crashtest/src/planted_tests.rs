@@ -9,7 +9,6 @@ use crate::planted::{Planted, plant_here};
 use crate::script::Script;
 use crate::states::Limits;
 use crate::why::{Repair, with_syncs};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 fn explored(run: &Run, check: &str, fault: Option<Planted>) -> Outcome {
@@ -25,7 +24,7 @@ fn explored(run: &Run, check: &str, fault: Option<Planted>) -> Outcome {
     };
     let checker = Checker::new(None, Some(check.to_owned())).unwrap();
     plant_here(fault);
-    let outcome = explore(run, &checker, &options, &AtomicBool::new(false)).unwrap();
+    let outcome = explore(run, &checker, &options).unwrap();
     plant_here(None);
     outcome
 }

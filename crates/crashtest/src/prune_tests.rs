@@ -9,7 +9,6 @@ use crate::planted::{Planted, plant_here};
 use crate::script::Script;
 use crate::states::Limits;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 fn explored(run: &Run, check: &str, prune: bool, fault: Option<Planted>) -> Outcome {
     let options = Options {
@@ -28,7 +27,7 @@ fn explored(run: &Run, check: &str, prune: bool, fault: Option<Planted>) -> Outc
     };
     let checker = Checker::new(None, Some(check.to_owned())).unwrap();
     plant_here(fault);
-    let outcome = explore(run, &checker, &options, &AtomicBool::new(false)).unwrap();
+    let outcome = explore(run, &checker, &options).unwrap();
     plant_here(None);
     assert_eq!(outcome.error, None);
     outcome

@@ -4,7 +4,7 @@
 //! The recovery of a state is a run like any other. Acknowledgements of the state must hold after every cut inside
 //! it, too.
 
-use crate::check::{Verdict, lay_out};
+use crate::check::{Checker, Verdict, lay_out};
 use crate::effects::{Effects, Run, What};
 use crate::judge::{Judge, Kind, Options, groups, kin as kin_of};
 use crate::models::Model;
@@ -18,8 +18,6 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// Maximum number of states of each way inside one recovery.
 const EACH_MAX: usize = 300;
@@ -65,17 +63,15 @@ pub struct Inside {
 /// Records recoveries, once for each tree.
 pub(crate) struct Recorder<'a> {
     recover: &'a str,
-    time: Duration,
-    stop: &'a AtomicBool,
+    checker: &'a Checker,
     known: HashMap<u128, Option<Arc<Run>>>,
 }
 
 impl<'a> Recorder<'a> {
-    pub(crate) fn new(recover: &'a str, time: Duration, stop: &'a AtomicBool) -> Recorder<'a> {
+    pub(crate) fn new(recover: &'a str, checker: &'a Checker) -> Recorder<'a> {
         Recorder {
             recover,
-            time,
-            stop,
+            checker,
             known: HashMap::new(),
         }
     }
@@ -124,8 +120,8 @@ impl<'a> Recorder<'a> {
         ];
         let mut options = record::Options::new(command, place.join("trace"));
         options.from = Some(from.to_owned());
-        options.time_limit = self.time;
-        options.interrupted = Arc::new(AtomicBool::new(self.stop.load(Ordering::Relaxed)));
+        options.time_limit = self.checker.time;
+        options.interrupted = Arc::clone(&self.checker.stop);
         let trace = options.trace.clone();
         let recorded = record::record(options).map_err(io::Error::other)?;
         if recorded.end.how != Ended::Exited(0) {

@@ -8,8 +8,8 @@ use crate::models::Model;
 use crate::report::{About, RepairReport, Report, html, junit, make, sarif, text};
 use crate::script::Script;
 use crate::states::Limits;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 const NOT_EMPTY: &str = "test ! -e f || test -s f || { echo 'f is <empty>'; exit 1; }";
 const ACKED: &str =
@@ -28,7 +28,7 @@ fn explored(run: &Run, models: &[&str], check: &str) -> (Outcome, Report) {
         ..Options::new(Vec::new())
     };
     let checker = Checker::new(None, Some(check.to_owned())).unwrap();
-    let outcome = explore(run, &checker, &options, &AtomicBool::new(false)).unwrap();
+    let outcome = explore(run, &checker, &options).unwrap();
     let report = make(run, &models, &outcome, About::default());
     (outcome, report)
 }
@@ -117,6 +117,31 @@ fn what_was_acknowledged_and_lost_needs_a_sync_of_the_directory_on_posix() {
     );
     let twin = script().fsync(".").ack("f").run();
     assert_eq!(explored(&twin, &["posix", "ext4"], ACKED).1.findings, []);
+}
+
+#[test]
+fn a_check_that_is_ended_early_gives_no_verdict() {
+    let run = Script::new().make("f").run();
+    let effects = Effects::new(&run, &Model::shipped("sync").unwrap());
+    let disk = effects.disk(&effects.prefix(1));
+    // It ends by a signal all the same.
+    let mut checker = Checker::new(None, Some("echo bad; exec sleep 600".to_owned())).unwrap();
+    checker.until = Some(Instant::now() + Duration::from_millis(200));
+    let ended = checker.judge(&disk, &[], &[]).unwrap();
+    assert_eq!(ended, Verdict::Unfinished);
+    checker.until = None;
+    checker.stop.store(true, Ordering::Relaxed);
+    let begun = checker.judge(&disk, &[], &[]).unwrap();
+    assert_eq!(begun, Verdict::Unfinished);
+    // The end of the budget ends the check that runs then.
+    checker.stop.store(false, Ordering::Relaxed);
+    let options = Options {
+        budget: Duration::from_millis(300),
+        ..Options::new(vec![Model::shipped("sync").unwrap()])
+    };
+    let outcome = explore(&run, &checker, &options).unwrap();
+    assert!(outcome.cut_short && outcome.findings.is_empty());
+    assert_eq!((outcome.checks, outcome.explored[0].judged), (0, 0));
 }
 
 #[test]

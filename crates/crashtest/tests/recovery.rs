@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use steadfast_crashtest::check::Checker;
 use steadfast_crashtest::effects::Run;
@@ -38,7 +37,7 @@ fn inside(run: &Run, recover: &str) -> Recoveries {
         ..Options::new(vec![Model::shipped("ext4").unwrap()])
     };
     let checker = Checker::new(Some(recover.to_owned()), Some(CHECK.to_owned())).unwrap();
-    let outcome = explore(run, &checker, &options, &AtomicBool::new(false)).unwrap();
+    let outcome = explore(run, &checker, &options).unwrap();
     assert_eq!((outcome.error, outcome.findings.len()), (None, 0));
     outcome.recoveries.unwrap()
 }

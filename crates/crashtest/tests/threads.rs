@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use steadfast_crashtest::check::Checker;
@@ -75,7 +74,7 @@ fn a_program_of_many_threads_is_recorded_and_the_thread_that_forgets_a_sync_is_f
         ..Options::new(vec![Model::shipped("ext4").unwrap()])
     };
     let checker = Checker::new(None, Some(CHECK.to_owned())).unwrap();
-    let outcome = explore(&run, &checker, &options, &AtomicBool::new(false)).unwrap();
+    let outcome = explore(&run, &checker, &options).unwrap();
     assert_eq!((outcome.error, outcome.cut_short), (None, false));
     let [finding] = &outcome.findings[..] else {
         panic!("{:?}", outcome.findings);

@@ -4,7 +4,7 @@
 //! is removed after the verdict. `recover` may write, `check` judges. The state is their working directory and
 //! `$CRASH_DIR`; `$CRASH_ACKED` names a file with the lines that must be there, `$CRASH_ISSUED` one with the lines
 //! that may be. Exit status 0 is good, 77 no verdict, 126 and 127 our error, any other broken. The first line of
-//! output groups findings.
+//! output groups findings. A command that runs when the exploration ends is ended, and its state has no verdict.
 //!
 //! If the kernel offers them (`unshare`), commands run in process and mount namespaces of their own, so that nothing
 //! of theirs is left; otherwise in a process group that is killed.
@@ -21,7 +21,8 @@ use crate::record::view::{Look, View};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Exit status that gives no verdict.
 const NO_VERDICT: i32 = 77;
@@ -43,6 +44,10 @@ pub struct Checker {
     pub isolation: Isolation,
     /// Directory for states.
     pub scratch: PathBuf,
+    /// Becomes true when commands are to end early; clones share it.
+    pub stop: Arc<AtomicBool>,
+    /// When commands are to end early, if ever.
+    pub until: Option<Instant>,
     /// Mounts that serve states; clones share them.
     stages: Arc<Stages>,
 }
@@ -54,6 +59,8 @@ pub enum Verdict {
     Fine,
     /// The checker could not tell.
     None,
+    /// The commands were ended early, or not begun: [`Checker::stop`], [`Checker::until`].
+    Unfinished,
     /// The checker could not be run.
     Error(String),
     /// Something is wrong.
@@ -75,8 +82,18 @@ impl Verdict {
 
 /// Result of one command.
 struct Ran {
-    status: Result<i32, String>,
+    end: End,
     output: String,
+}
+
+/// The end of a command.
+enum End {
+    /// Its exit status.
+    Code(i32),
+    /// It was killed, for this reason.
+    Killed(String),
+    /// It was ended early, or not begun.
+    Early,
 }
 
 impl Checker {
@@ -92,8 +109,16 @@ impl Checker {
             memory: None,
             isolation: Isolation::probe(),
             scratch: scratch()?,
+            stop: Arc::default(),
+            until: None,
             stages: Arc::default(),
         })
+    }
+
+    /// Whether commands are to end early.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Judges a state. `acked` must be there, `issued` may be.
@@ -235,15 +260,16 @@ fn verdict(ran: &Ran, prefix: &str) -> Verdict {
             output: ran.output.clone(),
         }
     };
-    match &ran.status {
-        Ok(0) => Verdict::Fine,
-        Ok(NO_VERDICT) => Verdict::None,
-        Ok(126 | 127) => {
+    match &ran.end {
+        End::Code(0) => Verdict::Fine,
+        End::Code(NO_VERDICT) => Verdict::None,
+        End::Code(126 | 127) => {
             let first = ran.output.lines().next().unwrap_or("no output");
             Verdict::Error(format!("the checker could not be run: {first}"))
         }
-        Ok(code) => broken(format!("exit status {code}")),
-        Err(why) => Verdict::Broken {
+        End::Code(code) => broken(format!("exit status {code}")),
+        End::Early => Verdict::Unfinished,
+        End::Killed(why) => Verdict::Broken {
             line: format!("{prefix}{why}"),
             output: ran.output.clone(),
         },

@@ -1,6 +1,6 @@
 //! One command under its limits.
 
-use super::{Checker, Ran};
+use super::{Checker, End, Ran};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group};
 use std::fs::File;
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const OUTPUT_MAX: u64 = 64 << 10;
 /// Longest pause between two checks of a command, on kernels that do not report its end.
 const PAUSE_MAX: Duration = Duration::from_millis(4);
+/// Interval at which a command is ended early if it must.
+const STOP_EVERY: Duration = Duration::from_millis(20);
 
 /// Isolation of commands from the rest of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +76,12 @@ pub(super) fn run(
     output: &Path,
     checker: &Checker,
 ) -> io::Result<Ran> {
+    if checker.is_over() {
+        return Ok(Ran {
+            end: End::Early,
+            output: String::new(),
+        });
+    }
     let file = File::create(output)?;
     let mut command = checker.isolation.command();
     command.args(["sh", "-c"]);
@@ -91,20 +99,23 @@ pub(super) fn run(
         .stdout(file.try_clone()?)
         .stderr(file);
     let mut child = command.spawn()?;
-    let ended = wait(&mut child, checker.time);
+    let ended = wait(&mut child, checker);
     // Processes that the command left in its group.
     if let Some(group) = Pid::from_raw(child.id() as i32) {
         let _ = kill_process_group(group, Signal::KILL);
     }
-    let status = match ended? {
-        Some(status) => status_of(status),
+    let end = match ended? {
+        Some(status) => end_of(status),
         None => {
             child.kill()?;
             child.wait()?;
-            Err(format!(
-                "does not end within {} s",
-                checker.time.as_secs_f32()
-            ))
+            match checker.is_over() {
+                true => End::Early,
+                false => End::Killed(format!(
+                    "does not end within {} s",
+                    checker.time.as_secs_f32()
+                )),
+            }
         }
     };
     let mut bytes = Vec::new();
@@ -112,25 +123,25 @@ pub(super) fn run(
         .take(OUTPUT_MAX)
         .read_to_end(&mut bytes)?;
     Ok(Ran {
-        status,
+        end,
         output: String::from_utf8_lossy(&bytes).into_owned(),
     })
 }
 
-fn status_of(status: ExitStatus) -> Result<i32, String> {
+fn end_of(status: ExitStatus) -> End {
     match (status.code(), status.signal()) {
         // A shell reports the signal that ended its child this way.
         (Some(code), _) if code > 128 && code < 192 => {
-            Err(format!("ended by signal {}", code - 128))
+            End::Killed(format!("ended by signal {}", code - 128))
         }
-        (Some(code), _) => Ok(code),
-        (None, Some(signal)) => Err(format!("ended by signal {signal}")),
-        (None, None) => Err("ended in an unknown way".to_owned()),
+        (Some(code), _) => End::Code(code),
+        (None, Some(signal)) => End::Killed(format!("ended by signal {signal}")),
+        (None, None) => End::Killed("ended in an unknown way".to_owned()),
     }
 }
 
-/// The status; None after the time limit.
-fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+/// The status; None after the time limit, or when it must end early.
+fn wait(child: &mut Child, checker: &Checker) -> io::Result<Option<ExitStatus>> {
     let begun = Instant::now();
     // Older kernels have none.
     let ended = Pid::from_raw(child.id() as i32)
@@ -140,13 +151,13 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        let left = limit.saturating_sub(begun.elapsed());
-        if left.is_zero() {
+        let left = checker.time.saturating_sub(begun.elapsed());
+        if left.is_zero() || checker.is_over() {
             return Ok(None);
         }
         match &ended {
             Some(ended) => {
-                let left = Timespec::try_from(left).ok();
+                let left = Timespec::try_from(left.min(STOP_EVERY)).ok();
                 let mut ready = [PollFd::new(ended, PollFlags::IN)];
                 match poll(&mut ready, left.as_ref()) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}

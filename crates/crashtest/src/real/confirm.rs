@@ -369,6 +369,10 @@ impl Work<'_> {
             None => None,
         };
         let mut result = self.lock();
+        // The tree may lack its verdict.
+        if self.options.checker.is_some_and(Checker::is_over) {
+            return Ok(result.cuts);
+        }
         result.cuts += 1;
         result.same_tree += usize::from(same);
         if let Some(line) = refused {
@@ -403,6 +407,7 @@ impl Work<'_> {
             Verdict::Broken { line, .. } => Some(line),
             Verdict::Error(why) => return Err(RealError::Unable(why)),
             Verdict::Fine | Verdict::None => None,
+            Verdict::Unfinished => return Ok(None),
         };
         lock().insert(key, line.clone());
         Ok(line)

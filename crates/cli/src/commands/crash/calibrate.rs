@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.cuts == 0 {
         return Err(usage("--cuts: at least 1 is needed"));
     }
-    let stop = stopped_by_signals(super::Second::Waits)?;
+    let stop = stopped_by_signals()?;
     let options = Options {
         fs,
         mount: args.options.clone(),

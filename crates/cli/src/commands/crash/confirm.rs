@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use steadfast_crashtest::check::Checker;
 use steadfast_crashtest::effects::{Effects, Run};
@@ -78,11 +79,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Some(Former::new(&effects).disk(&state.bits, state.tear))
         }
     };
+    let stop = stopped_by_signals()?;
     let checker = match (&args.recover, &args.check) {
         (None, None) => None,
-        (recover, check) => Some(Checker::new(recover.clone(), check.clone()).map_err(not_run)?),
+        (recover, check) => {
+            let mut checker = Checker::new(recover.clone(), check.clone()).map_err(not_run)?;
+            checker.stop = Arc::clone(&stop);
+            Some(checker)
+        }
     };
-    let stop = stopped_by_signals(super::Second::Waits)?;
     let meter = Meter::new(false);
     let found = confirm(
         &run,

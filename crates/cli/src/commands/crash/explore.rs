@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -98,15 +99,6 @@ pub(crate) struct ExploreOptions {
     fail_on: Vec<String>,
 }
 
-impl ExploreOptions {
-    pub(super) fn second_signal(&self) -> super::Second {
-        match self.confirm {
-            0 => super::Second::Ends,
-            _ => super::Second::Waits,
-        }
-    }
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -123,15 +115,15 @@ pub(super) struct Prepared {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let prepared = prepare(&args.how)?;
-    let stop = super::stopped_by_signals(args.how.second_signal())?;
-    let (report, code) = explore(&args.how, prepared, &args.trace, &stop)?;
+    let stop = super::stopped_by_signals()?;
+    let prepared = prepare(&args.how, &stop)?;
+    let (report, code) = explore(&args.how, prepared, &args.trace)?;
     tell(&args.how, &report)?;
     Ok(code)
 }
 
-/// Reads the files that the options name, so that errors come before the program runs.
-pub(super) fn prepare(how: &ExploreOptions) -> Result<Prepared, Failure> {
+/// Reads the files that the options name, so that errors come before the program runs. Checks end when `stop` is set.
+pub(super) fn prepare(how: &ExploreOptions, stop: &Arc<AtomicBool>) -> Result<Prepared, Failure> {
     let models = how.fs.iter().map(|name| Model::load(name.trim()));
     let mut models = models.collect::<Result<Vec<_>, _>>().map_err(usage)?;
     for (i, model) in models.iter().enumerate() {
@@ -161,6 +153,7 @@ pub(super) fn prepare(how: &ExploreOptions) -> Result<Prepared, Failure> {
     let mut checker = Checker::new(how.recover.clone(), how.check.clone()).map_err(not_run)?;
     checker.time = how.check_time;
     checker.memory = how.check_memory;
+    checker.stop = Arc::clone(stop);
     Ok(Prepared {
         models,
         baseline,
@@ -173,7 +166,6 @@ pub(super) fn explore(
     how: &ExploreOptions,
     prepared: Prepared,
     path: &Path,
-    stop: &AtomicBool,
 ) -> Result<(Report, ExitCode), Failure> {
     let trace = Trace::open(path).map_err(not_run)?;
     let run = Run::of_trace(&trace).map_err(not_run)?;
@@ -201,16 +193,11 @@ pub(super) fn explore(
         superfluous: how.superfluous,
     };
     let meter = Meter::new(false);
-    let outcome = explore::explore_watched(
-        &run,
-        &prepared.checker,
-        &options,
-        stop,
-        &|step, done, total| {
+    let outcome =
+        explore::explore_watched(&run, &prepared.checker, &options, &|step, done, total| {
             meter.show(step, done as u64, total as u64);
-        },
-    )
-    .map_err(|e| not_run(format!("laying out a state: {e}")))?;
+        })
+        .map_err(|e| not_run(format!("laying out a state: {e}")))?;
     drop(meter);
     trace.check().map_err(not_run)?;
     if let Some(error) = &outcome.error {
@@ -227,7 +214,7 @@ pub(super) fn explore(
             jobs: options.jobs,
             checker: &prepared.checker,
         };
-        real.all(&run, &options.models, &mut report, stop)?;
+        real.all(&run, &options.models, &mut report)?;
     }
     if how.html.is_some() {
         report.add_points(&run, &options.models);
@@ -256,13 +243,7 @@ struct Confirm<'a> {
 
 impl Confirm<'_> {
     /// Looks for each finding on the file systems of its models; one that cannot be tried here gives a warning.
-    fn all(
-        &self,
-        run: &Run,
-        models: &[Model],
-        report: &mut Report,
-        stop: &AtomicBool,
-    ) -> Result<(), Failure> {
+    fn all(&self, run: &Run, models: &[Model], report: &mut Report) -> Result<(), Failure> {
         let meter = Meter::new(false);
         let mut unable = BTreeSet::new();
         for finding in &mut report.findings {
@@ -272,7 +253,7 @@ impl Confirm<'_> {
                 let (Some((fs, mount)), Some(model)) = (Kind::of_model(&under.model), model) else {
                     continue;
                 };
-                if stop.load(Ordering::Relaxed) {
+                if self.checker.stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
                 let effects = Effects::new(run, model);
@@ -290,7 +271,7 @@ impl Confirm<'_> {
                         checker: Some(self.checker),
                         line: Some(line.clone()),
                     },
-                    stop,
+                    &self.checker.stop,
                     &|done| meter.show(&what, done as u64, self.cuts as u64),
                 );
                 match found {
@@ -373,6 +354,9 @@ fn sanity(checker: &Checker, run: &Run, models: &[Model]) -> Result<Option<Strin
             )));
         }
         Verdict::Error(why) => return Err(not_run(why)),
+        Verdict::Unfinished => {
+            return Err(not_run("interrupted before the first state was judged"));
+        }
         Verdict::Fine | Verdict::None => {}
     }
     Ok(match judge(0)? {

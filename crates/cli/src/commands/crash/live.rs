@@ -97,7 +97,7 @@ pub(crate) fn mount(args: &MountArgs) -> Result<ExitCode, Failure> {
     if !args.foreground {
         return in_background(args);
     }
-    let stop = stopped_by_signals(super::Second::Ends)?;
+    let stop = stopped_by_signals()?;
     let session = Session::mount(&args.dir, &args.mnt, model).map_err(not_run)?;
     let session = Arc::new(session);
     let listener = Listener::new(&args.mnt, &session)

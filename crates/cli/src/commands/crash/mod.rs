@@ -108,25 +108,12 @@ fn usage(why: impl Display) -> Failure {
     Failure::usage(why.to_string())
 }
 
-/// Effect of a second termination signal.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Second {
-    /// It ends the process.
-    Ends,
-    /// Nothing: a real file system is mounted on a disk that this process serves. If the process ended, the kernel
-    /// would unmount the file system without its disk, and wait for ever.
-    Waits,
-}
-
-/// A flag that a termination signal sets.
-fn stopped_by_signals(second: Second) -> Result<Arc<AtomicBool>, Failure> {
+/// A flag that a termination signal sets. A second signal does no more: what was started and mounted must end first,
+/// which takes a moment. A real file system that lost its disk would even hang in the kernel.
+fn stopped_by_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let caught = |e| not_run(format!("catching signals: {e}"));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        if second == Second::Ends {
-            signal_hook::flag::register_conditional_shutdown(signal, 3, Arc::clone(&stop))
-                .map_err(caught)?;
-        }
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(caught)?;
     }
     Ok(stop)

@@ -68,7 +68,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let stop = super::stopped_by_signals(super::Second::Ends)?;
+    let stop = super::stopped_by_signals()?;
     let recorded = record(&args.how, &args.workload, &args.output, &stop)?;
     let counts = recorded.counts;
     if args.json {

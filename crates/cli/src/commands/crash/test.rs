@@ -24,8 +24,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let prepared = explore::prepare(&args.explore)?;
-    let stop = super::stopped_by_signals(args.explore.second_signal())?;
+    let stop = super::stopped_by_signals()?;
+    let prepared = explore::prepare(&args.explore, &stop)?;
     let trace = match &args.output {
         Some(path) => path.clone(),
         None => {
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         ),
         ..failure
     };
-    let (report, code) = explore::explore(&args.explore, prepared, &trace, &stop).map_err(kept)?;
+    let (report, code) = explore::explore(&args.explore, prepared, &trace).map_err(kept)?;
     explore::tell(&args.explore, &report)?;
     if args.output.is_some() {
         return Ok(code);
@@ -57,6 +57,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "the trace is kept: 'steadfast crash show {} {} DIR' lays a state out, 'crash explain' says more",
             trace.display(),
             finding.id
+        )),
+        None if report.interrupted => notice(&format!(
+            "the trace is kept: 'steadfast crash explore {}' judges its states",
+            trace.display()
         )),
         None => {
             for path in [report_of(&trace), trace] {
