@@ -13,7 +13,7 @@ use steadfast_crashtest::models::Model;
 
 struct Live {
     session: Arc<Session>,
-    _listener: Listener,
+    listener: Option<Listener>,
     mnt: PathBuf,
     _place: tempfile::TempDir,
 }
@@ -34,7 +34,7 @@ impl Live {
         let listener = Listener::new(&mnt, &session).unwrap();
         Some(Live {
             session,
-            _listener: listener,
+            listener: Some(listener),
             mnt,
             _place: place,
         })
@@ -78,6 +78,23 @@ fn synced(path: &Path, text: &str) {
         .unwrap();
     file.write_all(text.as_bytes()).unwrap();
     file.sync_all().unwrap();
+}
+
+#[test]
+fn a_mount_may_follow_the_answer_to_a_stop() {
+    let Some(mut live) = Live::new("ext4") else {
+        return;
+    };
+    // Once, the socket stayed until the process had ended, and the next mount was refused.
+    live.ask(&Request::Stop);
+    let dir = live.mnt.with_file_name("dir");
+    let model = Model::shipped("posix").unwrap();
+    let next = Arc::new(Session::mount(&dir, &live.mnt, model).unwrap());
+    let _listener = Listener::new(&live.mnt, &next).unwrap();
+    // The end of the last one leaves the socket of the next one.
+    live.listener = None;
+    assert_eq!(live.ask(&Request::Status).model, "posix");
+    live.ask(&Request::Stop);
 }
 
 #[test]

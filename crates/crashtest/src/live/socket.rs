@@ -10,12 +10,16 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Longest line that is read.
 const LINE_MAX: u64 = 1 << 20;
 /// Time limit of an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+/// Time that a mount that was unmounted has to end, and the interval of looks for that.
+const END_LIMIT: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time for which a client may be silent.
 const IDLE_LIMIT: Duration = Duration::from_secs(600);
 
@@ -49,30 +53,52 @@ pub fn path_of(mount: &Path) -> io::Result<PathBuf> {
 }
 
 /// Listens for requests; dropping it removes the socket.
-pub struct Listener {
-    path: PathBuf,
-}
+pub struct Listener(Arc<Socket>);
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.0.remove();
+    }
+}
+
+/// The socket of a mount. It is removed once: afterwards another mount may have one in its place.
+struct Socket {
+    path: PathBuf,
+    is_there: AtomicBool,
+}
+
+impl Socket {
+    fn remove(&self) {
+        if self.is_there.swap(false, Ordering::AcqRel) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
 impl Listener {
-    /// Serves requests to a mount on threads of their own.
+    /// Serves requests to a mount on threads of their own. One that was unmounted there before has a moment to end.
     ///
     /// # Errors
     /// If the socket cannot be made, or another mount answers on it.
     pub fn new(mount: &Path, session: &Arc<Session>) -> io::Result<Listener> {
         let path = path_of(mount)?;
-        if UnixStream::connect(&path).is_ok() {
+        let until = Instant::now() + END_LIMIT;
+        while UnixStream::connect(&path).is_ok() {
+            if Instant::now() < until {
+                std::thread::sleep(LOOK_EVERY);
+                continue;
+            }
             let why = format!("{}: another mount answers there", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
         }
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         let session = Arc::clone(session);
+        let socket = Arc::new(Socket {
+            path,
+            is_there: AtomicBool::new(true),
+        });
+        let shared = Arc::clone(&socket);
         std::thread::Builder::new()
             .name("crash-socket".to_owned())
             .spawn(move || {
@@ -80,17 +106,17 @@ impl Listener {
                     let Ok(stream) = stream else {
                         break;
                     };
-                    let session = Arc::clone(&session);
+                    let (session, socket) = (Arc::clone(&session), Arc::clone(&shared));
                     let thread = std::thread::Builder::new().name("crash-client".to_owned());
                     // A client that disconnects, or sends too much, ends only its own connection.
-                    let _ = thread.spawn(move || serve(&stream, &session));
+                    let _ = thread.spawn(move || serve(&stream, &session, &socket));
                 }
             })?;
-        Ok(Listener { path })
+        Ok(Listener(socket))
     }
 }
 
-fn serve(stream: &UnixStream, session: &Session) -> io::Result<()> {
+fn serve(stream: &UnixStream, session: &Session, socket: &Socket) -> io::Result<()> {
     stream.set_read_timeout(Some(IDLE_LIMIT))?;
     let mut reader = BufReader::new(stream);
     loop {
@@ -105,7 +131,16 @@ fn serve(stream: &UnixStream, session: &Session) -> io::Result<()> {
             out.write_all(text.as_bytes())
         };
         match serde_json::from_str::<Request>(&line) {
-            Ok(request) => session.serve(request, send)?,
+            Ok(request) => {
+                let ends = matches!(request, Request::Stop);
+                session.serve(request, |answer| {
+                    // After the answer another mount may begin there.
+                    if ends {
+                        socket.remove();
+                    }
+                    send(answer)
+                })?;
+            }
             Err(e) => send(&Answer {
                 error: Some(format!("not understood: {e}")),
                 ..Answer::default()
