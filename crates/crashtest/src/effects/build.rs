@@ -3,7 +3,9 @@
 use super::{
     Bits, Bytes, Change, Disk, EFFECTS_MAX, Effect, Effects, Entry, Ino, Run, Step, What, is_dir,
 };
-use crate::models::{Append, Classes, Demand, Heuristic, Hole, Model, Rename, Scope, Truncate};
+use crate::models::{
+    Allocate, Append, Classes, Demand, Heuristic, Hole, Model, Rename, Scope, Truncate,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -63,7 +65,7 @@ enum Cell {
 struct File {
     /// Effects on its data and sizes.
     content: Bits,
-    /// Data beyond the size at its time: in new blocks.
+    /// Data beyond the size at its time, for which later sizes wait.
     fresh: Bits,
     /// Effects of writes on its size.
     sizes: Bits,
@@ -328,11 +330,11 @@ impl Builder<'_> {
         proto
     }
 
-    /// Space allocated inside the size makes a size durable that earlier writes have not made durable yet: a real
-    /// ext4 shows it before theirs.
+    /// Space allocated inside the size may make a size durable that earlier writes have not made durable yet: a real
+    /// ext4 shows it before theirs, and a real XFS does not.
     fn allocated(&self, ino: Ino, size: u64) -> Option<Proto> {
         let file = self.files.get(&ino)?;
-        if self.model.truncate != Truncate::ZerosFirst || self.demanded.contains(&file.sizes) {
+        if self.model.allocate == Allocate::Room || self.demanded.contains(&file.sizes) {
             return None;
         }
         let mut proto = Proto::new(Classes::TRUNCATE, vec![Change::Grow { ino, size }]);
@@ -533,9 +535,12 @@ impl Builder<'_> {
         }
         // No log of syncs shows a size before the data that it covers: this is an order of cells, which no sync
         // jumps.
-        let size_alone = proto.class == Classes::SIZE;
-        if size_alone && self.model.append == Append::DataBeforeSize && !self.has(Fault::SizeAlone)
-        {
+        let waits = proto.class == Classes::SIZE
+            && matches!(
+                self.model.append,
+                Append::DataBeforeSize | Append::NewUnitsBeforeSize
+            );
+        if waits && !self.has(Fault::SizeAlone) {
             let file = proto.file.and_then(|f| self.files.get(&f));
             let covered = proto.part.map_or(u64::MAX, |(_, to)| to);
             let mut fresh = file.map(|f| f.fresh.clone()).unwrap_or_default();
@@ -644,8 +649,12 @@ impl Builder<'_> {
         if proto.class.meets(Classes::SIZE) {
             file.sizes.insert(id);
         }
-        if proto.class == Classes::DATA && proto.part.is_some_and(|(_, to)| to > size) {
-            file.fresh.insert(id);
+        if let Some((from, to)) = proto.part.filter(|_| proto.class == Classes::DATA) {
+            let old_unit = !size.is_multiple_of(self.unit) && from / self.unit == size / self.unit;
+            let waits = !old_unit || self.model.append == Append::DataBeforeSize;
+            if to > size && waits {
+                file.fresh.insert(id);
+            }
         }
     }
 

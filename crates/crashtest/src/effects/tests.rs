@@ -191,6 +191,26 @@ fn a_size_without_its_data_reads_as_zeros_or_as_what_the_model_says() {
     assert!(all.len() == 3 && !all.contains("/f=04"), "{all:?}");
 }
 
+/// A real XFS showed both: the end of an append is there, and zeros where it filled the old last block; and a file that was
+/// emptied, written, closed and renamed is empty, although the directory was synced then.
+#[test]
+fn xfs_writes_the_rest_of_an_old_block_beside_new_ones_and_waits_for_no_close() {
+    let append = || {
+        let old = Script::new().make("f").write("f", 0, &[b'a'; 5120]);
+        old.durable().write("f", 5120, &[b'b'; 5120])
+    };
+    let tail = "/f=a5120+03072+b2048";
+    assert!(trees(append(), "xfs", 0).contains(tail));
+    assert!(!trees(append(), "btrfs", 0).contains(tail));
+    let gone = "/f=a5120+b3072+02048";
+    assert!(!trees(append(), "xfs", 0).contains(gone), "a new unit");
+    let run = Script::new().mkdir("d").make("f").write("f", 0, b"aa");
+    let run = run.durable().truncate("f", 0).write("f", 0, b"bb");
+    let run = run.close("f").rename("f", "d/f").fsync("d");
+    let all = trees(run, "xfs", 5);
+    assert!(all.iter().any(|tree| tree.ends_with("/d/f=")), "{all:?}");
+}
+
 /// A real ext4 and a real XFS showed both: the rest of the block is zero and the size is the old one; and bytes written after
 /// the truncation are there, and the size is the old one.
 #[test]
@@ -386,8 +406,14 @@ fn on_ext4_a_hole_and_room_inside_the_size_do_not_wait_for_sizes_that_are_still_
     // A synced file has no older size.
     let synced = trees(base().fsync("a").allocate("a", 9000), "ext4", 2);
     assert!(!synced.iter().any(|t| t.ends_with("0808")), "{synced:?}");
-    let whole = trees(base().allocate("a", 9000), "btrfs", 0);
-    assert!(!whole.iter().any(|t| t.ends_with("0808")), "{whole:?}");
+    for model in ["btrfs", "xfs"] {
+        let whole = trees(base().allocate("a", 9000), model, 0);
+        assert!(!whole.iter().any(|t| t.ends_with("0808")), "{whole:?}");
+    }
+    // A real XFS showed the old size after another file had been synced.
+    let old = base().make("o").allocate("a", 9000).fsync("o");
+    let old = trees(old, "xfs", 4);
+    assert!(old.iter().any(|t| t.starts_with("/a=a5120 ")), "{old:?}");
 }
 
 /// A real ext4 showed it with `data=writeback`.

@@ -11,7 +11,9 @@ mod words;
 mod tests;
 
 pub use parse::{ModelError, parse};
-pub use words::{Append, Classes, Demand, Heuristic, Hole, Rename, Rule, Scope, Truncate};
+pub use words::{
+    Allocate, Append, Classes, Demand, Heuristic, Hole, Rename, Rule, Scope, Truncate,
+};
 
 use std::path::Path;
 
@@ -69,6 +71,8 @@ pub struct Model {
     pub rename: Rename,
     /// Effects of a truncation that are seen before the size shrinks.
     pub truncate: Truncate,
+    /// Effect of space that is allocated inside the size.
+    pub allocate: Allocate,
     /// Whether a sync makes its effects durable without waiting for those ordered before them (a log of its own).
     pub sync_jumps: bool,
     /// Whether the disk says that data is durable when it is not: syncs order, but demand nothing.

@@ -2,8 +2,8 @@
 
 use super::Model;
 use super::words::{
-    self, Append, Classes, Demand, Heuristic, Hole, Rename, Rule, Scope, Truncate, Unknown,
-    Vocabulary,
+    self, Allocate, Append, Classes, Demand, Heuristic, Hole, Rename, Rule, Scope, Truncate,
+    Unknown, Vocabulary,
 };
 use serde::Deserialize;
 use std::ops::Range;
@@ -66,6 +66,7 @@ struct Raw {
     hole: Option<Spanned<String>>,
     rename: Option<Spanned<String>>,
     truncate: Option<Spanned<String>>,
+    allocate: Option<Spanned<String>>,
     sync_jumps: Option<bool>,
     order: Option<Vec<Spanned<String>>>,
     call: Option<Vec<Spanned<String>>>,
@@ -140,6 +141,7 @@ fn nothing(name: &str) -> Model {
         hole: Hole::Zeros,
         rename: Rename::Atomic,
         truncate: Truncate::Atomic,
+        allocate: Allocate::Room,
         sync_jumps: false,
         lying_disk: false,
         order: Vec::new(),
@@ -214,6 +216,7 @@ fn read(
         hole: source.one(raw.hole.as_ref(), words::HOLES, base.hole)?,
         rename: source.one(raw.rename.as_ref(), words::RENAMES, base.rename)?,
         truncate: source.one(raw.truncate.as_ref(), words::TRUNCATES, base.truncate)?,
+        allocate: source.one(raw.allocate.as_ref(), words::ALLOCATES, base.allocate)?,
         sync_jumps: raw.sync_jumps.unwrap_or(base.sync_jumps),
         lying_disk: false,
         order: source.list(raw.order.as_ref(), words::rule, base.order)?,

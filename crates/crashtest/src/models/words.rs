@@ -115,6 +115,8 @@ pub enum Heuristic {
 pub enum Append {
     /// The size waits for the data.
     DataBeforeSize,
+    /// The size waits for the data in new units, and not for what fills the old last one.
+    NewUnitsBeforeSize,
     /// Each unit appears with the size that covers it.
     Together,
     /// No order.
@@ -146,6 +148,15 @@ pub enum Truncate {
     Atomic,
     /// The rest of the unit is filled with zeros, which may be durable before the size is.
     ZerosFirst,
+}
+
+/// Effect of space that is allocated inside the size, while writes that made it are not durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Allocate {
+    /// None that is seen.
+    Room,
+    /// Its end becomes a size of the file, before the sizes of those writes.
+    Size,
 }
 
 /// A word and what it means: the vocabulary that errors list.
@@ -193,6 +204,7 @@ pub(super) const HEURISTICS: Vocabulary<Heuristic> = &[
 
 pub(super) const APPENDS: Vocabulary<Append> = &[
     ("data-before-size", Append::DataBeforeSize),
+    ("new-units-before-size", Append::NewUnitsBeforeSize),
     ("together", Append::Together),
     ("any", Append::Any),
 ];
@@ -206,6 +218,9 @@ pub(super) const TRUNCATES: Vocabulary<Truncate> = &[
     ("atomic", Truncate::Atomic),
     ("zeros-first", Truncate::ZerosFirst),
 ];
+
+pub(super) const ALLOCATES: Vocabulary<Allocate> =
+    &[("room", Allocate::Room), ("size", Allocate::Size)];
 
 const SCOPES: Vocabulary<Scope> = &[
     ("same fs", Scope::Fs),
