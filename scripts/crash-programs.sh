@@ -149,7 +149,7 @@ sqlite DELETE FULL 'ext4=lost xfs=lost btrfs=lost posix=lost ordered=lost sync=c
 sqlite DELETE EXTRA 'ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean sync=clean'
 if [ -z "$quick" ]; then
   sqlite DELETE OFF 'ext4=broken xfs=broken btrfs=lost posix=broken ordered=lost sync=clean'
-  sqlite DELETE NORMAL 'ext4=broken xfs=lost btrfs=lost posix=broken ordered=lost sync=clean'
+  sqlite DELETE NORMAL 'ext4=broken xfs=broken btrfs=lost posix=broken ordered=lost sync=clean'
   sqlite TRUNCATE FULL 'ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean sync=clean'
   sqlite PERSIST FULL 'ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean sync=clean'
   sqlite WAL NORMAL 'ext4=lost xfs=lost btrfs=lost posix=lost ordered=lost sync=clean'
@@ -389,7 +389,7 @@ rm -f "$socket" "$socket.log"
 exit $status
 SH
 if [ -z "$quick" ]; then
-  slow=1 program redis 'redis-server --version' 'ext4=broken xfs=clean btrfs=clean posix=broken ordered=clean' \
+  slow=1 program redis 'redis-server --version' 'ext4=broken xfs=broken btrfs=clean posix=broken ordered=clean' \
     --check "sh $WORK/redis.sh check \$CRASH_ACKED" -- sh "$WORK/redis.sh" write one two
 fi
 

@@ -1,6 +1,7 @@
 //! Reads: from the open epoch, from objects in flight, from the cache, from the store.
 //!
-//! Adjacent cells of an object are read with one request. A sequential read reads ahead, four times as far each time, up to a limit.
+//! Adjacent cells of an object are read with one request. A sequential read reads ahead, four times as far each time, up to a limit:
+//! from the store far, since a request takes long; from a cache device so far that it is read while earlier cells are checked.
 
 use super::cache::{Held, Key, Reading};
 use super::epoch::Target;
@@ -26,6 +27,9 @@ const REQUEST_MOST: u64 = 9 << 20;
 /// First and largest read-ahead in blocks: eight requests. It is also at most half of the cache in memory.
 const AHEAD_FIRST: u64 = 64;
 const AHEAD_MOST: u64 = 8 * OBJECT_BLOCKS;
+/// The same from a cache device, and the most blocks that one thread reads there.
+const AHEAD_KEPT: u64 = 512;
+const KEPT_AT_ONCE: u64 = 128;
 /// How many times as far each read-ahead goes, and how many times as far as the read itself the first one.
 const AHEAD_GROWTH: u64 = 4;
 
@@ -183,7 +187,7 @@ impl Shared {
             }
         }
         let absent = self.kept(absent, &mut cells)?;
-        coming.extend(self.begin(&absent)?);
+        coming.extend(self.begin(&absent, REQUEST_MOST, read_cells)?);
         if !wanted.is_empty() {
             self.read_ahead(block, count)?;
         }
@@ -216,13 +220,10 @@ impl Shared {
         };
         let keys: Vec<(Key, u32)> = wanted.iter().map(|cell| (cell.key(), cell.len)).collect();
         for (key, bytes) in reads.get(&keys) {
-            let (source, name, at) = key;
-            let io = self.sources.get(source)?;
-            let found = read_cell(&io.coding, name, at, &bytes);
-            let found = found.ok().filter(|cell| cell.kind == CellKind::Blocks);
+            let io = self.sources.get(key.0)?;
             let contents = match self.has(DeviceFault::ReadsBelieved) {
                 true => Some(bytes.slice(CELL_HEADER.min(bytes.len())..)),
-                false => found.map(|cell| cell.contents),
+                false => blocks_of(io, key, &bytes),
             };
             match contents {
                 Some(contents) => {
@@ -259,8 +260,16 @@ impl Shared {
         Ok(Some(found.contents))
     }
 
-    /// Starts to read cells, adjacent ones with one request.
-    fn begin(&self, cells: &[Wanted]) -> Result<Vec<(Wanted, Reading)>, Failed> {
+    /// Starts to read cells with `read`, adjacent ones at once, up to `most` bytes.
+    fn begin<F>(
+        &self,
+        cells: &[Wanted],
+        most: u64,
+        read: impl Fn(Arc<Io>, Vec<Wanted>) -> F,
+    ) -> Result<Vec<(Wanted, Reading)>, Failed>
+    where
+        F: Future<Output = Result<Arc<HashMap<u32, Bytes>>, StoreError>> + Send + 'static,
+    {
         let mut sorted = cells.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
@@ -272,7 +281,7 @@ impl Shared {
                 };
                 (last.source, last.name) == (cell.source, cell.name)
                     && last.at + last.len == cell.at
-                    && u64::from(cell.at + cell.len - first.at) <= REQUEST_MOST
+                    && u64::from(cell.at + cell.len - first.at) <= most
             };
             match groups.last_mut().filter(|group| joins(group)) {
                 Some(group) => group.push(cell),
@@ -284,7 +293,7 @@ impl Shared {
         for group in groups {
             let Some(first) = group.first() else { continue };
             let io = Arc::clone(self.sources.get(first.source)?);
-            let reading: Reading = read_cells(io, group.clone()).boxed().shared();
+            let reading: Reading = read(io, group.clone()).boxed().shared();
             runtime.spawn(reading.clone().map(drop));
             let mut cache = relock(&self.cache);
             for cell in group {
@@ -298,10 +307,11 @@ impl Shared {
     /// After a sequential read: starts to read ahead.
     fn read_ahead(&self, block: u64, count: u64) -> Result<(), Failed> {
         let end = block + count;
+        let is_kept = self.is_kept(end)?;
         let (from, to) = {
             let mut cache = relock(&self.cache);
             let most = cache.most() / (2 * BLOCK_SIZE as u64);
-            let most = most.clamp(AHEAD_FIRST, AHEAD_MOST);
+            let most = most.clamp(AHEAD_FIRST, if is_kept { AHEAD_KEPT } else { AHEAD_MOST });
             let goes_on = cache.last_end == block && block > 0;
             cache.last_end = end;
             if !goes_on {
@@ -309,8 +319,9 @@ impl Shared {
                 return Ok(());
             }
             // Few large requests instead of a small one after each read, and a request as soon as there is room for it.
-            let step = (cache.window / 2).min(OBJECT_BLOCKS);
-            if cache.ahead_until > end + cache.window - step {
+            let window = cache.window.min(most);
+            let step = (window / 2).min(OBJECT_BLOCKS);
+            if cache.ahead_until > end + window - step {
                 return Ok(());
             }
             let first = (count * AHEAD_GROWTH).clamp(AHEAD_FIRST, most);
@@ -341,16 +352,42 @@ impl Shared {
                 cache.ahead_until = until;
             }
         }
-        let mut absent = Vec::new();
+        let (mut kept, mut absent) = (Vec::new(), Vec::new());
         for cell in ahead {
-            let kept = self.sources.reads();
-            let known = relock(&self.cache).has(&cell.key())
-                || kept.is_some_and(|reads| reads.has(&cell.key()));
-            if !known && self.pending(&cell)?.is_none() {
+            if relock(&self.cache).has(&cell.key()) {
+                continue;
+            }
+            let reads = self.sources.reads();
+            if reads.is_some_and(|reads| reads.has(&cell.key())) {
+                // The map leaves out what lies beyond the end.
+                if is_kept {
+                    kept.push(cell);
+                }
+            } else if self.pending(&cell)?.is_none() {
                 absent.push(cell);
             }
         }
-        self.begin(&absent).map(drop)
+        let at_once = KEPT_AT_ONCE * BLOCK_SIZE as u64;
+        self.begin(&kept, at_once, read_kept)?;
+        self.begin(&absent, REQUEST_MOST, read_cells).map(drop)
+    }
+
+    /// Whether the cell of a block is on the cache device.
+    fn is_kept(&self, block: u64) -> Result<bool, Failed> {
+        let Some(reads) = self.sources.reads() else {
+            return Ok(false);
+        };
+        let core = self.lock();
+        if block >= self.blocks() || core.missing(block, 1).is_some() {
+            return Ok(false);
+        }
+        let spot = core.map.over(block, 1).first().map(|(_, _, spot)| *spot);
+        let Some(spot) = spot else {
+            return Ok(false);
+        };
+        let cell = self.wanted(&core, spot)?;
+        drop(core);
+        Ok(reads.has(&cell.key()))
     }
 }
 
@@ -369,6 +406,44 @@ fn to_the_end_of_an_object(cells: Vec<(u64, Wanted)>, to: u64) -> (Vec<Wanted>, 
     };
     let cells = cells.into_iter().take(kept).map(|(_, cell)| cell);
     (cells.collect(), until)
+}
+
+/// The contents of a cell of blocks, if they pass their check.
+fn blocks_of(io: &Io, (_, name, at): Key, bytes: &Bytes) -> Option<Bytes> {
+    let found = read_cell(&io.coding, name, at, bytes).ok()?;
+    (found.kind == CellKind::Blocks).then_some(found.contents)
+}
+
+/// Reads cells from the cache device, and checks each; from the store if one is not there or fails its check.
+async fn read_kept(
+    io: Arc<Io>,
+    group: Vec<Wanted>,
+) -> Result<Arc<HashMap<u32, Bytes>>, StoreError> {
+    let found = tokio::task::spawn_blocking({
+        let (io, group) = (Arc::clone(&io), group.clone());
+        move || {
+            let keys: Vec<(Key, u32)> = group.iter().map(|c| (c.key(), c.len)).collect();
+            let (_, reads) = io.reads.get()?;
+            let mut cells = HashMap::with_capacity(group.len());
+            for (key, bytes) in reads.get(&keys) {
+                match blocks_of(&io, key, &bytes) {
+                    Some(contents) => cells.insert(key.2, contents),
+                    None => {
+                        reads.forget(&key);
+                        return None;
+                    }
+                };
+            }
+            (cells.len() == group.len()).then(|| {
+                reads.hits.fetch_add(cells.len() as u64, Ordering::Relaxed);
+                Arc::new(cells)
+            })
+        }
+    });
+    match found.await {
+        Ok(Some(cells)) => Ok(cells),
+        _ => read_cells(io, group).await,
+    }
 }
 
 /// Reads adjacent cells, and checks each.
