@@ -153,18 +153,51 @@ fn a_sequential_read_takes_about_one_request_for_each_object() {
     );
 }
 
+/// The same in order, with a cache in memory: read-ahead takes cells from the read cache.
+fn read_in_order(
+    fault: Option<DeviceFault>,
+    client: &Arc<Client>,
+    cache: &CacheOptions,
+    blocks: u64,
+) -> u64 {
+    const PIECE: u64 = 40;
+    let found = client.volume();
+    found.keep_reads(cache).unwrap();
+    let with_room = OpenOptions {
+        cache_bytes: 4 << 20,
+        faults: (fault, Faults::default()),
+        ..options()
+    };
+    let disk = found.look(&with_room).unwrap();
+    let before = client.gets.load(SeqCst);
+    let mut piece = vec![0; PIECE as usize * BLOCK_SIZE];
+    for at in (0..blocks).step_by(PIECE as usize) {
+        disk.read(BlockNo(at), &mut piece).unwrap();
+        for (block, bytes) in (at..blocks).zip(piece.chunks_exact(BLOCK_SIZE)) {
+            assert!(bytes == self::block(block), "block {block} is wrong");
+        }
+    }
+    let gets = client.gets.load(SeqCst) - before;
+    drop(disk);
+    gets
+}
+
 #[test]
 fn damaged_cells_are_read_from_the_store_and_cached_again() {
-    damage(None);
+    damage(None, false);
+    damage(None, true);
 }
 
 #[test]
 fn a_cache_without_checks_is_found() {
-    let found = std::panic::catch_unwind(|| damage(Some(DeviceFault::ReadsBelieved)));
-    assert!(found.is_err());
+    for in_order in [false, true] {
+        let fault = Some(DeviceFault::ReadsBelieved);
+        let found = std::panic::catch_unwind(|| damage(fault, in_order));
+        assert!(found.is_err(), "in order: {in_order}");
+    }
 }
 
-fn damage(fault: Option<DeviceFault>) {
+fn damage(fault: Option<DeviceFault>, in_order: bool) {
     let store = Arc::new(InMemory::new());
     volume(&store, "v", None, 2000);
     // Room for all cells that are cached again.
@@ -187,11 +220,23 @@ fn damage(fault: Option<DeviceFault>) {
             device.write(BlockNo(at), &[&one]).unwrap();
         }
         let next = client(&store, None);
-        let found = next.volume();
-        found.keep_reads(&cache(&device)).unwrap();
-        fetched += read_under(fault, &next, &found, &all);
+        let cache = cache(&device);
+        fetched += match in_order {
+            true => read_in_order(fault, &next, &cache, 2000),
+            false => {
+                let found = next.volume();
+                found.keep_reads(&cache).unwrap();
+                read_under(fault, &next, &found, &all)
+            }
+        };
         let again = client(&store, None);
-        assert_eq!(read(&again, &cache(&device), &all), 0, "round {round}");
+        assert_eq!(read(&again, &cache, &all), 0, "round {round}");
+        let again = client(&store, None);
+        assert_eq!(
+            read_in_order(None, &again, &cache, 2000),
+            0,
+            "round {round}"
+        );
     }
     assert!(fetched > 0);
 }

@@ -219,13 +219,10 @@ impl Shared {
             return Ok(wanted);
         };
         let keys: Vec<(Key, u32)> = wanted.iter().map(|cell| (cell.key(), cell.len)).collect();
+        let believed = self.has(DeviceFault::ReadsBelieved);
         for (key, bytes) in reads.get(&keys) {
             let io = self.sources.get(key.0)?;
-            let contents = match self.has(DeviceFault::ReadsBelieved) {
-                true => Some(bytes.slice(CELL_HEADER.min(bytes.len())..)),
-                false => blocks_of(io, key, &bytes),
-            };
-            match contents {
+            match blocks_of(io, key, &bytes, believed) {
                 Some(contents) => {
                     relock(&self.cache).put(key, Held::Here(contents.clone()));
                     cells.insert(key, contents);
@@ -359,7 +356,7 @@ impl Shared {
             }
             let reads = self.sources.reads();
             if reads.is_some_and(|reads| reads.has(&cell.key())) {
-                // The map leaves out what lies beyond the end.
+                // A window for requests to the store is too far.
                 if is_kept {
                     kept.push(cell);
                 }
@@ -368,7 +365,8 @@ impl Shared {
             }
         }
         let at_once = KEPT_AT_ONCE * BLOCK_SIZE as u64;
-        self.begin(&kept, at_once, read_kept)?;
+        let believed = self.has(DeviceFault::ReadsBelieved);
+        self.begin(&kept, at_once, |io, group| read_kept(io, group, believed))?;
         self.begin(&absent, REQUEST_MOST, read_cells).map(drop)
     }
 
@@ -408,8 +406,11 @@ fn to_the_end_of_an_object(cells: Vec<(u64, Wanted)>, to: u64) -> (Vec<Wanted>, 
     (cells.collect(), until)
 }
 
-/// The contents of a cell of blocks, if they pass their check.
-fn blocks_of(io: &Io, (_, name, at): Key, bytes: &Bytes) -> Option<Bytes> {
+/// The contents of a cell of blocks, if they pass their check. `believed`: that is left out.
+fn blocks_of(io: &Io, (_, name, at): Key, bytes: &Bytes, believed: bool) -> Option<Bytes> {
+    if believed {
+        return Some(bytes.slice(CELL_HEADER.min(bytes.len())..));
+    }
     let found = read_cell(&io.coding, name, at, bytes).ok()?;
     (found.kind == CellKind::Blocks).then_some(found.contents)
 }
@@ -418,6 +419,7 @@ fn blocks_of(io: &Io, (_, name, at): Key, bytes: &Bytes) -> Option<Bytes> {
 async fn read_kept(
     io: Arc<Io>,
     group: Vec<Wanted>,
+    believed: bool,
 ) -> Result<Arc<HashMap<u32, Bytes>>, StoreError> {
     let found = tokio::task::spawn_blocking({
         let (io, group) = (Arc::clone(&io), group.clone());
@@ -426,13 +428,12 @@ async fn read_kept(
             let (_, reads) = io.reads.get()?;
             let mut cells = HashMap::with_capacity(group.len());
             for (key, bytes) in reads.get(&keys) {
-                match blocks_of(&io, key, &bytes) {
-                    Some(contents) => cells.insert(key.2, contents),
-                    None => {
-                        reads.forget(&key);
-                        return None;
+                match blocks_of(&io, key, &bytes, believed) {
+                    Some(contents) => {
+                        cells.insert(key.2, contents);
                     }
-                };
+                    None => reads.forget(&key),
+                }
             }
             (cells.len() == group.len()).then(|| {
                 reads.hits.fetch_add(cells.len() as u64, Ordering::Relaxed);
