@@ -59,10 +59,17 @@ bench_store() {
       rm -rf "$BUCKETS/bench/$run" "$DISK_WORK/files/$run"
     done
     take "" warm "s3://bench/$run" "$((mib / 2))" "$DISK_WORK/cache-$run" "$DISK_WORK/plain-$run"
-    rm -rf "$BUCKETS/bench/$run" "$DISK_WORK/cache-$run" "$DISK_WORK/plain-$run"
+    take "" window "s3://bench/$run" "$((commits * 4))"
+    take "" recovery "s3://bench/$run"
+    take "" coded "s3://bench/$run" "$mib"
+    take "" overwrite "s3://bench/$run" "$((all * 7 / 10))"
+    # A part of the map is too small to measure in a quick run.
+    if [ "$run$quick" = 0 ]; then take "" map "file://$DISK_WORK/files/map" "$((all / 32))"; fi
+    rm -rf "$BUCKETS/bench/$run" "$DISK_WORK/files/map" "$DISK_WORK/cache-$run" "$DISK_WORK/plain-$run"
     in_turns "$run" steadfast steadfast-disk "${peers[@]}"
     for peer in "${systems[@]}"; do synced "$peer" "$run"; done
     shared_flushes "$run"
+    cached_flushes "$run"
   done
   # A table of ratios has no place for zeros: they are named beside it, with how often they came.
   awk -F '\t' '$5 == 0 { print $1 "/" $4 }' "$RESULTS" | sort | uniq -c | awk '{ print $2 ":" $1 }' >"$DISK_WORK/zeros"
@@ -190,6 +197,30 @@ shared_flushes() {
   done
   sf_umount "$dir"
   rm -rf "${BUCKETS:?}/bench/shared-$run"
+}
+
+# The same through a volume with flush=cache, and through an image beside its cache: files a second.
+cached_flushes() {
+  local run=$1 system url=s3://bench/cached-$run dir=$DISK_WORK/mnt-cached cache=$DISK_WORK/cached-$run image=$DISK_WORK/image-$run threads files
+  in_turns "$run" steadfast image
+  for system in "${systems[@]}"; do
+    if [ "$system" = image ]; then
+      "$STEADFAST" mkfs --size 1G "$image" >/dev/null || die "mkfs failed"
+      sf_serve "$image" "$dir" "$DISK_WORK/cached.log"
+    else
+      truncate -s 1G "$cache"
+      "$STEADFAST" mkfs --size 1G --flush cache --on "$url" >/dev/null || die "mkfs failed"
+      sf_serve "$url" "$dir" "$DISK_WORK/cached.log" -o "cache=$cache,flush=cache"
+    fi
+    for threads in 1 64; do
+      files=$((threads == 1 ? 400 : threads * 20))
+      mkdir -p "$dir/$threads"
+      record "smallfile-cached-$threads" files/s higher "$system" \
+        "$("$LOAD" smallfile "$dir/$threads" "$files" "$threads" | awk -v n="$files" '{ print n / $1 }')"
+    done
+    sf_umount "$dir"
+  done
+  rm -rf "${BUCKETS:?}/bench/cached-$run" "$cache" "$image"
 }
 
 store_puts() {

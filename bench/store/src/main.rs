@@ -6,6 +6,11 @@
 //! store random URL MIB COUNT      COUNT cold reads of 4 KiB in MIB mebibytes; ranged GETs of a unit in between
 //! store warm URL MIB CACHE FILE   reads from a cache device, and of a plain file of the same contents
 //! store requests URL MIB          requests and bytes of flushes, of MIB mebibytes in order, and of an idle disk
+//! store recovery URL               a mount after the writer died, with 16 to 1,000 slots since the checkpoint, of 1 GiB and 10 TiB
+//! store overwrite URL MIB          random overwrites of 4 KiB in MIB mebibytes: bytes sent, bytes in the store
+//! store map URL GIB                memory of the map with a run in each unit, measured on GIB gibibytes
+//! store window URL COUNT           COUNT flushes, 8 on their way at a time; as many PUTs
+//! store coded URL MIB              writes in order and cold reads with compression and encryption
 //! store proxy PORT MS             relays connections to a port of this host, with MS milliseconds added to each answer
 //! ```
 //!
@@ -13,6 +18,7 @@
 //! volume of its own below the URL.
 
 mod proxy;
+mod sizes;
 
 use std::env;
 use std::error::Error;
@@ -28,9 +34,11 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use steadfast_block::{
     BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo, Direct, FileDevice, FileOptions,
 };
-use steadfast_store::{Access, CacheOptions, Found, Location, OpenOptions, StoreDevice, create};
+use steadfast_store::{
+    Access, CacheOptions, CreateOptions, Found, Location, OpenOptions, StoreDevice, create_with,
+};
 
-const USAGE: &str = "usage: store commit URL COUNT | sequential URL MIB | random URL MIB COUNT | warm URL MIB CACHE FILE | requests URL MIB | proxy PORT MS";
+const USAGE: &str = "usage: store commit URL COUNT | sequential URL MIB | random URL MIB COUNT | warm URL MIB CACHE FILE | requests URL MIB | recovery URL | overwrite URL MIB | map URL GIB | window URL COUNT | coded URL MIB | proxy PORT MS";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A raw request of bulk data, and how many are on their way at a time.
 const BULK: usize = 8 << 20;
@@ -60,6 +68,11 @@ fn run(args: &[String]) -> Result<()> {
         ["random", url, mib, count] => random(url, mib.parse()?, count.parse()?),
         ["warm", url, mib, cache, file] => warm(url, mib.parse()?, cache.as_ref(), file.as_ref()),
         ["requests", url, mib] => requests(url, mib.parse()?),
+        ["recovery", url] => sizes::recovery(url),
+        ["overwrite", url, mib] => sizes::overwrite(url, mib.parse()?),
+        ["map", url, gib] => sizes::map(url, gib.parse()?),
+        ["window", url, count] => sizes::window(url, count.parse()?),
+        ["coded", url, mib] => sizes::coded(url, mib.parse()?),
         ["proxy", port, ms] => {
             let both_ways = Duration::from_millis(ms.parse()?);
             Ok(proxy::serve(port.parse()?, both_ways / 2)?)
@@ -90,6 +103,7 @@ fn noise(seed: u64, len: usize) -> Bytes {
 /// A place in a store: a volume, and raw objects beside it.
 struct Place {
     location: Location,
+    access: Access,
     store: Arc<dyn ObjectStore>,
     raw: Name,
     runtime: tokio::runtime::Runtime,
@@ -98,10 +112,19 @@ struct Place {
 impl Place {
     /// A new volume of `mib` mebibytes.
     fn new(url: &str, what: &str, mib: u64) -> Result<Place> {
+        Place::with(url, what, mib, &CreateOptions::default())
+    }
+
+    fn with(url: &str, what: &str, mib: u64, options: &CreateOptions) -> Result<Place> {
         let stamp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
         let url = format!("{}/{what}-{}", url.trim_end_matches('/'), stamp.as_nanos());
-        let location = Location::new(&url, &Access::default())?;
-        create(location.clone(), mib * MIB / BLOCK_SIZE as u64, PATIENCE)?;
+        let access = Access {
+            key: options.key.clone(),
+            ..Access::default()
+        };
+        let location = Location::new(&url, &access)?;
+        let blocks = mib * MIB / BLOCK_SIZE as u64;
+        create_with(location.clone(), blocks, options, PATIENCE)?;
         let (store, prefix) = location.client();
         let raw = prefix.clone().join("raw");
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -110,6 +133,7 @@ impl Place {
             .build()?;
         Ok(Place {
             location,
+            access,
             store,
             raw,
             runtime,
@@ -117,11 +141,7 @@ impl Place {
     }
 
     fn find(&self) -> Result<Found> {
-        Ok(Found::new(
-            self.location.clone(),
-            &Access::default(),
-            PATIENCE,
-        )?)
+        Ok(Found::new(self.location.clone(), &self.access, PATIENCE)?)
     }
 
     fn open(&self) -> Result<StoreDevice> {
