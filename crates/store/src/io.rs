@@ -6,14 +6,16 @@
 
 use crate::kept::Kept;
 use crate::local::is_sync_failure;
+use crate::memory::Memory;
 use crate::object::{Bad, Coding};
 use crate::place::Location;
 use crate::protocol::ObjectName;
 use crate::reads::Reads;
 use crate::traffic::{Outcome, Traffic, is_throttling};
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use futures_util::future::{Either, select};
-use object_store::{GetOptions, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use object_store::{GetOptions, GetResult, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +63,78 @@ pub enum StoreError {
         /// The store's answer.
         why: String,
     },
+}
+
+/// The answer to a GET: none if the object does not exist. An error has the store's words, and whether a retry is hopeless.
+type Answer<T> = Result<Option<T>, (String, bool)>;
+
+/// What is made of the body of an answer.
+trait Body: Sync {
+    type Made: Send;
+    /// Reads the body. Returns its length, too.
+    fn read(
+        &self,
+        found: GetResult,
+    ) -> impl Future<Output = object_store::Result<(u64, Self::Made)>> + Send;
+}
+
+/// The whole body.
+struct Whole;
+
+impl Body for Whole {
+    type Made = Got;
+
+    async fn read(&self, found: GetResult) -> object_store::Result<(u64, Got)> {
+        let version = UpdateVersion {
+            e_tag: found.meta.e_tag.clone(),
+            version: found.meta.version.clone(),
+        };
+        let bytes = found.bytes().await?;
+        Ok((bytes.len() as u64, Got { bytes, version }))
+    }
+}
+
+/// Adjacent parts of the body, each in memory of its own.
+struct Parts<'a, E> {
+    memory: &'a Memory,
+    /// Bytes before the first part.
+    skip: u64,
+    lengths: &'a [u32],
+    /// Gets the index and the bytes of a part as soon as they are there.
+    each: E,
+}
+
+impl<T: Send, E: Fn(usize, Bytes) -> T + Sync> Body for Parts<'_, E> {
+    type Made = Vec<T>;
+
+    async fn read(&self, found: GetResult) -> object_store::Result<(u64, Vec<T>)> {
+        let mut body = found.into_stream();
+        let (mut seen, mut skip, mut part) = (0, self.skip, Vec::new());
+        let mut made = Vec::with_capacity(self.lengths.len());
+        while let Some(piece) = body.try_next().await? {
+            let length = piece.len() as u64;
+            seen += length;
+            let skipped = skip.min(length);
+            skip -= skipped;
+            let mut piece = &piece[skipped as usize..];
+            while !piece.is_empty()
+                && let Some(length) = self.lengths.get(made.len())
+            {
+                let length = *length as usize;
+                if part.capacity() == 0 {
+                    part = self.memory.take(length);
+                }
+                let (some, rest) = piece.split_at(piece.len().min(length - part.len()));
+                part.extend_from_slice(some);
+                piece = rest;
+                if part.len() == length {
+                    let whole = self.memory.lend(std::mem::take(&mut part));
+                    made.push((self.each)(made.len(), whole));
+                }
+            }
+        }
+        Ok((seen, made))
+    }
 }
 
 /// Number of requests of a kind, and the bytes that they carried.
@@ -113,6 +187,7 @@ pub(crate) struct Io {
     pub(crate) reads: OnceLock<(u16, Arc<Reads>)>,
     /// Of a stand-by: the objects that its take-over will read.
     kept: Mutex<Option<Kept>>,
+    memory: Memory,
     /// Time without an answer after which the store has failed; `u64::MAX`: never.
     patience_ms: AtomicU64,
 }
@@ -124,6 +199,11 @@ pub(crate) fn pause(attempt: u32) -> Duration {
         .min(PAUSE_MOST);
     let share = crate::place::random().map_or(1.0, |random| f64::from(random as u8) / 255.0);
     most.mul_f64(0.5 + share / 2.0)
+}
+
+/// Bytes of a part of an object; of a whole one, about as many.
+fn bytes_of(range: Option<&Range<u64>>) -> u64 {
+    range.map_or(8 << 20, |range| range.end - range.start)
 }
 
 fn deadline(bytes: u64) -> Duration {
@@ -138,6 +218,7 @@ impl Io {
             counters: Counters::default(),
             reads: OnceLock::new(),
             kept: Mutex::new(None),
+            memory: Memory::default(),
             patience_ms: AtomicU64::new(0),
         };
         io.set_patience(patience);
@@ -270,27 +351,53 @@ impl Io {
             };
             return Ok(Some(Got { bytes, version }));
         }
+        let got = self.repeat(name, range.as_ref(), &Whole).await?;
+        #[cfg(feature = "faults")]
+        self.kept(|kept| {
+            let bytes = got.as_ref().map(|got| &got.bytes);
+            let planted = kept.iter_mut();
+            planted.for_each(|kept| kept.put_planted(name, range.clone(), bytes));
+        });
+        Ok(got)
+    }
+
+    /// Reads `range` of an object with one request, and cuts `parts` out of it: the first begins at `from`, each of the others
+    /// where the one before it ends. Each part has memory of its own. `each` gets the index and the bytes of a part as soon as
+    /// they are there, and gets them again if the request is repeated. None if the object does not exist.
+    pub(crate) async fn get_parts<T: Send>(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+        from: u64,
+        parts: &[u32],
+        each: impl Fn(usize, Bytes) -> T + Sync,
+    ) -> Result<Option<Vec<T>>, StoreError> {
+        let parts = Parts {
+            memory: &self.memory,
+            skip: from - range.start,
+            lengths: parts,
+            each,
+        };
+        self.repeat(name, Some(&range), &parts).await
+    }
+
+    /// Sends a GET until the store answers. An object that ends before the range is damaged.
+    async fn repeat<B: Body>(
+        &self,
+        name: ObjectName,
+        range: Option<&Range<u64>>,
+        body: &B,
+    ) -> Result<Option<B::Made>, StoreError> {
         let begun = self.now();
-        let bytes = range
-            .as_ref()
-            .map_or(8 << 20, |range| range.end - range.start);
         for attempt in 0.. {
-            let (why, hopeless) = match self.get_hedged(name, &range, bytes).await {
-                Ok(got) => {
-                    #[cfg(feature = "faults")]
-                    self.kept(|kept| {
-                        let bytes = got.as_ref().map(|got| &got.bytes);
-                        let planted = kept.iter_mut();
-                        planted.for_each(|kept| kept.put_planted(name, range.clone(), bytes));
-                    });
-                    return Ok(got);
-                }
+            let (why, hopeless) = match self.get_hedged(name, range, body).await {
+                Ok(got) => return Ok(got),
                 Err(why) => why,
             };
             if hopeless || !self.is_patient(begun) {
                 return Err(self.refused("reading", &name.to_string(), &why));
             }
-            if let Some(range) = &range
+            if let Some(range) = range
                 && attempt % SIZE_EVERY == SIZE_EVERY - 1
                 && let Some(has) = self.size(name).await
                 && has < range.end
@@ -309,7 +416,7 @@ impl Io {
         name: ObjectName,
         patience: Duration,
     ) -> Result<Option<Got>, StoreError> {
-        let got = self.get_once(name, None, 0, patience).await;
+        let got = self.get_once(name, None, 0, patience, &Whole).await;
         got.map_err(|(why, _)| self.refused("reading", &name.to_string(), &why))
     }
 
@@ -324,13 +431,14 @@ impl Io {
     }
 
     /// Sends a GET, and a second one if the answer is late. The first answer counts; an error counts only if both fail.
-    async fn get_hedged(
+    async fn get_hedged<B: Body>(
         &self,
         name: ObjectName,
-        range: &Option<Range<u64>>,
-        bytes: u64,
-    ) -> Result<Option<Got>, (String, bool)> {
-        let ask = || Box::pin(self.get_once(name, range.clone(), bytes, deadline(bytes)));
+        range: Option<&Range<u64>>,
+        body: &B,
+    ) -> Answer<B::Made> {
+        let bytes = bytes_of(range);
+        let ask = || Box::pin(self.get_once(name, range, bytes, deadline(bytes), body));
         let Some(late) = self.traffic().late_after(bytes) else {
             return ask().await;
         };
@@ -347,39 +455,31 @@ impl Io {
         }
     }
 
-    /// Sends one GET for about `bytes` bytes. An error has the store's answer, and whether a retry is hopeless.
-    async fn get_once(
+    /// Sends one GET for about `bytes` bytes.
+    async fn get_once<B: Body>(
         &self,
         name: ObjectName,
-        range: Option<Range<u64>>,
+        range: Option<&Range<u64>>,
         bytes: u64,
         deadline: Duration,
-    ) -> Result<Option<Got>, (String, bool)> {
+        body: &B,
+    ) -> Answer<B::Made> {
         let path = self.location.path(&name.to_string());
         let options = GetOptions {
-            range: range.clone().map(Into::into),
+            range: range.cloned().map(Into::into),
             ..GetOptions::default()
         };
         let request = async {
             let _stopwatch = self.traffic().stopwatch(bytes);
             let found = self.location.store.get_opts(&path, options).await?;
-            let version = UpdateVersion {
-                e_tag: found.meta.e_tag.clone(),
-                version: found.meta.version.clone(),
-            };
-            let bytes = found.bytes().await?;
-            Ok::<Got, object_store::Error>(Got { bytes, version })
+            body.read(found).await
         };
         match self.send(deadline, request).await {
-            Some(Ok(got)) => {
-                self.counters.gets.count(got.bytes.len());
-                let wanted = range.map(|range| range.end - range.start);
-                match wanted.is_none_or(|wanted| wanted == got.bytes.len() as u64) {
-                    true => Ok(Some(got)),
-                    false => {
-                        let why = format!("{} bytes came instead of a range", got.bytes.len());
-                        Err((why, false))
-                    }
+            Some(Ok((length, made))) => {
+                self.counters.gets.count(length as usize);
+                match range.is_none_or(|range| range.end - range.start == length) {
+                    true => Ok(Some(made)),
+                    false => Err((format!("{length} bytes came instead of a range"), false)),
                 }
             }
             Some(Err(object_store::Error::NotFound { .. })) => {

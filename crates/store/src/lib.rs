@@ -34,6 +34,7 @@ mod keys;
 mod lease;
 mod local;
 mod map;
+mod memory;
 mod object;
 mod opening;
 mod owner;

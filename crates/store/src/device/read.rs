@@ -10,12 +10,13 @@ use crate::driver::Failed;
 use crate::fault::DeviceFault;
 use crate::io::{Io, StoreError};
 use crate::map::Spot;
-use crate::object::{CELL_HEADER, CellKind, read_cell};
+use crate::object::{CELL_HEADER, CellKind, ENVELOPE, read_cell};
 use crate::place::runtime;
 use crate::protocol::ObjectName;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steadfast_block::BLOCK_SIZE;
@@ -28,7 +29,7 @@ const REQUEST_MOST: u64 = 9 << 20;
 const AHEAD_FIRST: u64 = 64;
 const AHEAD_MOST: u64 = 8 * OBJECT_BLOCKS;
 /// The same from a cache device, and the most blocks that one thread reads there.
-const AHEAD_KEPT: u64 = 512;
+const AHEAD_KEPT: u64 = 1024;
 const KEPT_AT_ONCE: u64 = 128;
 /// How many times as far each read-ahead goes, and how many times as far as the read itself the first one.
 const AHEAD_GROWTH: u64 = 4;
@@ -40,6 +41,8 @@ struct Wanted {
     name: ObjectName,
     at: u32,
     len: u32,
+    /// Length of the object.
+    object: u64,
 }
 
 impl Wanted {
@@ -124,12 +127,13 @@ impl Shared {
                         Target::Data(spot) => {
                             let data = core.open.data.get(spot.object as usize);
                             let why = Failed::Inconsistent("a block is in no object");
-                            let (name, _) = data.ok_or(why)?;
+                            let (name, data) = data.ok_or(why)?;
                             let wanted = Wanted {
                                 source: 0,
                                 name: *name,
                                 at: spot.at,
                                 len: spot.len,
+                                object: data.bytes,
                             };
                             Origin::Cell(wanted, spot.skip.wrapping_add(i as u16))
                         }
@@ -151,6 +155,7 @@ impl Shared {
             name: entry.name,
             at: spot.at,
             len: spot.len,
+            object: entry.bytes,
         })
     }
 
@@ -309,7 +314,8 @@ impl Shared {
             let mut cache = relock(&self.cache);
             let most = cache.most() / (2 * BLOCK_SIZE as u64);
             let most = most.clamp(AHEAD_FIRST, if is_kept { AHEAD_KEPT } else { AHEAD_MOST });
-            let goes_on = cache.last_end == block && block > 0;
+            // A large read at the begin is taken for the first of a sequence.
+            let goes_on = cache.last_end == block && (block > 0 || count >= AHEAD_FIRST);
             cache.last_end = end;
             if !goes_on {
                 (cache.window, cache.ahead_until) = (0, 0);
@@ -452,32 +458,41 @@ async fn read_cells(
     io: Arc<Io>,
     group: Vec<Wanted>,
 ) -> Result<Arc<HashMap<u32, Bytes>>, StoreError> {
-    let mut cells = HashMap::with_capacity(group.len());
     let (Some(first), Some(last)) = (group.first(), group.last()) else {
-        return Ok(Arc::new(cells));
+        return Ok(Arc::default());
     };
-    let (from, to) = (
-        u64::from(first.at),
-        u64::from(last.at) + u64::from(last.len),
-    );
     let name = first.name;
-    let got = io.get(name, Some(from..to)).await?;
-    let got = got.ok_or_else(|| io.missing(name))?;
-    for cell in &group {
-        let begin = (cell.at - first.at) as usize;
-        let bytes = got.bytes.slice(begin..begin + cell.len as usize);
-        let found = read_cell(&io.coding, name, cell.at, &bytes);
+    let lengths: Vec<u32> = group.iter().map(|cell| cell.len).collect();
+    let checked = |index: usize, bytes: Bytes| {
+        let at = group.get(index).map_or(0, |cell| cell.at);
+        let found = read_cell(&io.coding, name, at, &bytes);
         let found = found.map_err(|why| io.damaged(name, why))?;
         if found.kind != CellKind::Blocks {
             let why = crate::object::Bad::Content("a cell of the map stands for blocks");
             return Err(io.damaged(name, why));
         }
         if let Some((source, reads)) = io.reads.get() {
-            reads.put((*source, name, cell.at), &bytes);
+            reads.put((*source, name, at), &bytes);
         }
-        cells.insert(cell.at, found.contents);
+        Ok((at, found.contents))
+    };
+    let range = request(first, last);
+    let cells = io.get_parts(name, range, u64::from(first.at), &lengths, checked);
+    let cells = cells.await?.ok_or_else(|| io.missing(name))?;
+    Ok(Arc::new(cells.into_iter().collect::<Result<_, _>>()?))
+}
+
+/// The range of a request for adjacent cells. If only an envelope's bytes are missing to the whole object, that is read: many
+/// stores send a file as it is faster than a part of it.
+fn request(first: &Wanted, last: &Wanted) -> Range<u64> {
+    let (from, to) = (
+        u64::from(first.at),
+        u64::from(last.at) + u64::from(last.len),
+    );
+    match from <= ENVELOPE as u64 && to == last.object {
+        true => 0..to,
+        false => from..to,
     }
-    Ok(Arc::new(cells))
 }
 
 #[cfg(test)]
@@ -495,6 +510,7 @@ mod tests {
             },
             at,
             len: 100,
+            object: 10_000,
         };
         let run = |objects: &[u64]| {
             let cells = objects.iter().enumerate();

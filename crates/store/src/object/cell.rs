@@ -88,13 +88,28 @@ fn bound(coding: &Coding, name: ObjectName, at: u32, header: &[u8]) -> Vec<u8> {
     bound
 }
 
+/// BLAKE3 hashes 16 chunks of 1 KiB at once, if they lie one after the other and begin at a multiple of 16 chunks of the input.
+const HASHED_AT_ONCE: usize = 16 << 10;
+
 fn hash(coding: &Coding, bound: &[u8], contents: &[u8]) -> [u8; 16] {
     let mut hasher = coding.hasher();
-    hasher.update(bound);
-    hasher.update(contents);
-    let mut first = [0; 16];
-    first.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    first
+    // `bound` alone would leave all chunks after it out of step: a third of the speed.
+    let mut first = [0; HASHED_AT_ONCE];
+    let length = bound.len() + contents.len();
+    let (first, rest) = match first.get_mut(..length.min(HASHED_AT_ONCE)) {
+        Some(first) if first.len() >= bound.len() => {
+            let (begin, rest) = contents.split_at(first.len() - bound.len());
+            first[..bound.len()].copy_from_slice(bound);
+            first[bound.len()..].copy_from_slice(begin);
+            (&*first, rest)
+        }
+        _ => (bound, contents),
+    };
+    hasher.update(first);
+    hasher.update(rest);
+    let mut hash = [0; 16];
+    hash.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    hash
 }
 
 /// The place of the next cell in a draft; none if the object is too long for one.

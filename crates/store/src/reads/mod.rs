@@ -18,6 +18,7 @@
 mod table;
 
 use crate::cache_kind::{CacheError, LOOKED_AT, is_log, is_reads};
+use crate::memory::Memory;
 use crate::object::VolumeId;
 use crate::place::{PlaceError, random_volume};
 use crate::protocol::ObjectName;
@@ -29,15 +30,6 @@ use std::thread::JoinHandle;
 use steadfast_block::{BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo};
 use table::{Header, TABLE_MOST, decode_table, encode_table, table_bytes};
 
-/// Blocks as bytes, without a copy.
-struct Blocks(BlockBuf);
-
-impl AsRef<[u8]> for Blocks {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-}
-
 /// Blocks of a segment.
 const SEGMENT: u64 = 1024;
 const SEGMENT_BYTES: usize = SEGMENT as usize * BLOCK_SIZE;
@@ -48,7 +40,9 @@ const WAITING: usize = 2;
 /// Largest part of a new segment that is filled with used cells of the replaced one (reciprocal).
 const AGAIN_SHARE: usize = 2;
 /// Most bytes of one read from the device.
-const READ_MOST: usize = 8 << 20;
+const READ_MOST: usize = 1 << 20;
+/// Buffers for such reads that are kept, at most.
+const BUFFERS_MOST: usize = 16;
 
 /// Identifies a cell: index of its volume (0 this one, or a parent), its object, its offset there.
 pub(crate) type Key = (u16, ObjectName, u32);
@@ -112,6 +106,20 @@ struct State {
     stop: bool,
 }
 
+/// A part of a segment.
+struct Buffer {
+    blocks: BlockBuf,
+    /// Its offset in the segment.
+    first: usize,
+}
+
+impl Buffer {
+    fn bytes(&self, at: u32, len: u32) -> Option<&[u8]> {
+        let begin = (at as usize).checked_sub(self.first)?;
+        self.blocks.as_bytes().get(begin..begin + len as usize)
+    }
+}
+
 /// See the module's header.
 pub(crate) struct Reads {
     /// None: the cache is closed.
@@ -121,6 +129,9 @@ pub(crate) struct Reads {
     changed: Condvar,
     /// The device has failed and is not read any more.
     failed: AtomicBool,
+    /// Memory of cells, and buffers of reads.
+    memory: Memory,
+    buffers: Mutex<Vec<BlockBuf>>,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     /// The thread that writes segments. [`close`](Reads::close) ends it.
@@ -208,6 +219,8 @@ impl Reads {
             state: Mutex::new(state),
             changed: Condvar::new(),
             failed: AtomicBool::new(false),
+            memory: Memory::default(),
+            buffers: Mutex::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             worker: Mutex::new(None),
@@ -269,19 +282,28 @@ impl Reads {
             let (group, others) = rest.split_at(count);
             rest = others;
             let end = group.iter().map(|(_, at, len, _)| at + len).max();
-            let Some(bytes) = self.read(segment, from, end.unwrap_or(from)) else {
+            let Some(buffer) = self.read(segment, from, end.unwrap_or(from)) else {
                 return found;
             };
             for (_, at, len, key) in group {
-                let begin = (at - from) as usize;
-                found.push((*key, bytes.slice(begin..begin + *len as usize)));
+                let Some(bytes) = buffer.bytes(*at, *len) else {
+                    return found;
+                };
+                // Memory of its own: otherwise one cell in a cache would keep the whole buffer.
+                let mut cell = self.memory.take(bytes.len());
+                cell.extend_from_slice(bytes);
+                found.push((*key, self.memory.lend(cell)));
+            }
+            let mut buffers = relock(&self.buffers);
+            if buffers.len() < BUFFERS_MOST {
+                buffers.push(buffer.blocks);
             }
         }
         found
     }
 
     /// Bytes of a segment.
-    fn read(&self, segment: u32, from: u32, to: u32) -> Option<Bytes> {
+    fn read(&self, segment: u32, from: u32, to: u32) -> Option<Buffer> {
         let (first, end) = (
             from as usize / BLOCK_SIZE,
             (to as usize).div_ceil(BLOCK_SIZE),
@@ -289,14 +311,24 @@ impl Reads {
         if end > SEGMENT as usize {
             return None;
         }
-        let mut buf = BlockBuf::zeroed(end - first);
+        let blocks = end - first;
+        let kept = relock(&self.buffers).pop();
+        let kept = kept.filter(|buffer| buffer.blocks() >= blocks);
+        let least = READ_MOST / BLOCK_SIZE + 1;
+        let mut buffer = Buffer {
+            blocks: kept.unwrap_or_else(|| BlockBuf::zeroed(blocks.max(least))),
+            first: first * BLOCK_SIZE,
+        };
         let at = first_block(segment).offset(first as u64);
-        if self.device()?.read(at, buf.as_bytes_mut()).is_err() {
+        let wanted = buffer
+            .blocks
+            .as_bytes_mut()
+            .get_mut(..blocks * BLOCK_SIZE)?;
+        if self.device()?.read(at, wanted).is_err() {
             self.fail();
             return None;
         }
-        let skip = first * BLOCK_SIZE;
-        Some(Bytes::from_owner(Blocks(buf)).slice(from as usize - skip..to as usize - skip))
+        Some(buffer)
     }
 
     /// Removes a cell that failed its check.
@@ -389,7 +421,8 @@ impl Reads {
             if bytes > SEGMENT_BYTES / AGAIN_SHARE {
                 return;
             }
-            let Some(cell) = self.read(segment, *at, at + len) else {
+            let buffer = self.read(segment, *at, at + len);
+            let Some(cell) = buffer.as_ref().and_then(|it| it.bytes(*at, *len)) else {
                 return;
             };
             let mut state = self.lock();
@@ -397,7 +430,7 @@ impl Reads {
             if !state.open.has_room(cell.len()) {
                 return;
             }
-            state.gather(*key, &cell);
+            state.gather(*key, cell);
         }
     }
 
