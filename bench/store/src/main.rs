@@ -71,6 +71,7 @@ fn run(args: &[String]) -> Result<()> {
         ["recovery", url] => sizes::recovery(url),
         ["overwrite", url, mib] => sizes::overwrite(url, mib.parse()?),
         ["map", url, gib] => sizes::map(url, gib.parse()?),
+        ["loaded-map", url, gib] => sizes::loaded_map(url, gib.parse()?),
         ["window", url, count] => sizes::window(url, count.parse()?),
         ["coded", url, mib] => sizes::coded(url, mib.parse()?),
         ["proxy", port, ms] => {

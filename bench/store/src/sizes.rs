@@ -6,12 +6,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, TryStreamExt};
 use steadfast_block::{BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo, Snapshot};
-use steadfast_store::{Compression, CreateOptions, KeyFile, OpenOptions, StoreDevice};
+use steadfast_store::{
+    Access, Compression, CreateOptions, Found, KeyFile, Location, OpenOptions, StoreDevice,
+};
 
-use super::{AT_ONCE, MIB, PIECE, Place, Result, noise, permille, rate, record};
+use super::{AT_ONCE, MIB, PATIENCE, PIECE, Place, Result, noise, permille, rate, record};
 
 /// Slots since the last checkpoint, in the background of which the next one begins after 1,024.
 const SLOTS: [u64; 3] = [16, 256, 1000];
+/// Blocks of a unit, and units of 1 GiB.
+const UNIT: u64 = 16;
+const UNITS: u64 = 1 << 14;
 /// Sizes of volumes in GiB.
 const SIZES: [u64; 2] = [1, 10 << 10];
 
@@ -147,7 +152,8 @@ fn resident() -> Result<u64> {
     Ok(pages.parse::<u64>()? * 4096)
 }
 
-/// Memory of the map: a run in each unit of 64 KiB, of as many regions of 1 GiB; that of 1 TiB follows.
+/// Memory of the map: `gib` regions of 1 GiB with a run in each unit of 64 KiB; that of 1 TiB follows. A process of its own
+/// loads them, so that nothing but the map grows in it.
 pub(crate) fn map(url: &str, gib: u64) -> Result<()> {
     let place = Place::new(url, "map", 1 << 20)?;
     let options = OpenOptions {
@@ -157,22 +163,41 @@ pub(crate) fn map(url: &str, gib: u64) -> Result<()> {
     };
     let disk = place.find()?.open(&options)?;
     let block = noise(5, BLOCK_SIZE);
-    let fill = |from: u64, to: u64| -> Result<()> {
-        for unit in from << 14..to << 14 {
-            disk.write(BlockNo(unit * 16), &[&block])?;
-        }
-        disk.flush()?;
-        Ok(disk.checkpoint()?)
-    };
-    // Buffers of requests have their size before.
-    let first = gib / 2;
-    fill(0, first)?;
-    let before = resident()?;
-    fill(first, first + gib)?;
-    let bytes = resident()?.saturating_sub(before) / gib;
-    let whole = (bytes << 10) as f64 / MIB as f64;
-    ours("map-of-1t", "MiB", "lower", whole);
+    for unit in 0..gib * UNITS {
+        disk.write(BlockNo(unit * UNIT), &[&block])?;
+    }
+    disk.flush()?;
+    disk.checkpoint()?;
     disk.release()?;
+    let loaded = std::process::Command::new(std::env::current_exe()?)
+        .args(["loaded-map", &place.location.url, &gib.to_string()])
+        .stderr(std::process::Stdio::inherit())
+        .output()?;
+    let bytes: u64 = String::from_utf8(loaded.stdout)?.trim().parse()?;
+    let whole = (bytes / gib << 10) as f64 / MIB as f64;
+    ours("map-of-1t", "MiB", "lower", whole);
+    Ok(())
+}
+
+/// Prints how much this process grows when it loads the regions of a volume.
+pub(crate) fn loaded_map(url: &str, gib: u64) -> Result<()> {
+    let location = Location::new(url, &Access::default())?;
+    let options = OpenOptions {
+        cache_bytes: 0,
+        ..OpenOptions::default()
+    };
+    let disk = Found::new(location, &Access::default(), PATIENCE)?.look(&options)?;
+    let load = |region: u64| disk.run(BlockNo(region * UNITS * UNIT), 1);
+    // Buffers of a request have their size after the first regions.
+    let first = gib / 8;
+    for region in 0..first {
+        load(region)?;
+    }
+    let before = resident()?;
+    for region in first..gib {
+        load(region)?;
+    }
+    println!("{}", (resident()? - before) * gib / (gib - first));
     Ok(())
 }
 
