@@ -94,12 +94,11 @@ impl Body for Whole {
     }
 }
 
-/// Adjacent parts of the body, each in memory of its own.
+/// Parts of the body, each in memory of its own.
 struct Parts<'a, E> {
     memory: &'a Memory,
-    /// Bytes before the first part.
-    skip: u64,
-    lengths: &'a [u32],
+    /// Offset and length of each, in order.
+    parts: &'a [(u64, u32)],
     /// Gets the index and the bytes of a part as soon as they are there.
     each: E,
 }
@@ -109,29 +108,27 @@ impl<T: Send, E: Fn(usize, Bytes) -> T + Sync> Body for Parts<'_, E> {
 
     async fn read(&self, found: GetResult) -> object_store::Result<(u64, Vec<T>)> {
         let mut body = found.into_stream();
-        let (mut seen, mut skip, mut part) = (0, self.skip, Vec::new());
-        let mut made = Vec::with_capacity(self.lengths.len());
+        let (mut seen, mut part) = (0, Vec::new());
+        let mut made = Vec::with_capacity(self.parts.len());
         while let Some(piece) = body.try_next().await? {
-            let length = piece.len() as u64;
-            seen += length;
-            let skipped = skip.min(length);
-            skip -= skipped;
-            let mut piece = &piece[skipped as usize..];
-            while !piece.is_empty()
-                && let Some(length) = self.lengths.get(made.len())
-            {
+            while let Some((at, length)) = self.parts.get(made.len()) {
                 let length = *length as usize;
+                let from = (at + part.len() as u64).saturating_sub(seen) as usize;
+                let to = piece.len().min(from + length - part.len());
+                let some = piece.get(from..to).unwrap_or_default();
+                if some.is_empty() {
+                    break;
+                }
                 if part.capacity() == 0 {
                     part = self.memory.take(length);
                 }
-                let (some, rest) = piece.split_at(piece.len().min(length - part.len()));
                 part.extend_from_slice(some);
-                piece = rest;
                 if part.len() == length {
                     let whole = self.memory.lend(std::mem::take(&mut part));
                     made.push((self.each)(made.len(), whole));
                 }
             }
+            seen += piece.len() as u64;
         }
         Ok((seen, made))
     }
@@ -361,21 +358,19 @@ impl Io {
         Ok(got)
     }
 
-    /// Reads `range` of an object with one request, and cuts `parts` out of it: the first begins at `from`, each of the others
-    /// where the one before it ends. Each part has memory of its own. `each` gets the index and the bytes of a part as soon as
-    /// they are there, and gets them again if the request is repeated. None if the object does not exist.
+    /// Reads `range` of an object with one request, and cuts `parts` out of it: offset in the range and length of each, in order.
+    /// Each part has memory of its own. `each` gets the index and the bytes of a part as soon as they are there, and gets them
+    /// again if the request is repeated. None if the object does not exist.
     pub(crate) async fn get_parts<T: Send>(
         &self,
         name: ObjectName,
         range: Range<u64>,
-        from: u64,
-        parts: &[u32],
+        parts: &[(u64, u32)],
         each: impl Fn(usize, Bytes) -> T + Sync,
     ) -> Result<Option<Vec<T>>, StoreError> {
         let parts = Parts {
             memory: &self.memory,
-            skip: from - range.start,
-            lengths: parts,
+            parts,
             each,
         };
         self.repeat(name, Some(&range), &parts).await
@@ -685,6 +680,33 @@ mod tests {
             let wrong = read(range).unwrap_err();
             let why = Bad::Cut { has: 5, needs };
             assert!(matches!(wrong, StoreError::Damaged { why: found, .. } if found == why));
+        }
+    }
+
+    /// A store that sends the object in pieces of any length.
+    #[test]
+    fn parts_are_cut_out_of_pieces() {
+        let bytes: Bytes = (0..200_u8).collect::<Vec<u8>>().into();
+        let parts = [(3, 10), (13, 1), (14, 50), (70, 100)];
+        let runtime = crate::place::runtime().unwrap();
+        for piece in [1, 2, 7, 13, 64, 500] {
+            let store = Arc::new(object_store::memory::InMemory::new());
+            let store = Arc::new(object_store::chunked::ChunkedStore::new(store, piece));
+            let location = Location::within(store, "volume", "memory://volume");
+            let io = Io::new(location, Coding::plain(VolumeId([1; 16])), None);
+            let name = ObjectName::Volume;
+            let put = io.put(name, bytes.clone(), PutMode::Create);
+            assert!(matches!(runtime.block_on(put), Put::Done(_)));
+            let each = |index: usize, part: Bytes| (index, part);
+            let got = runtime.block_on(io.get_parts(name, 10..190, &parts, each));
+            let expected = (parts.iter().enumerate()).map(|(index, (at, length))| {
+                let begin = 10 + *at as usize;
+                (index, bytes.slice(begin..begin + *length as usize))
+            });
+            let expected: Vec<_> = expected.collect();
+            assert_eq!(got.unwrap().unwrap(), expected, "{piece}");
+            let none = io.get_parts(ObjectName::Head, 0..5, &[(0, 5)], each);
+            assert!(runtime.block_on(none).unwrap().is_none());
         }
     }
 

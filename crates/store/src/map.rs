@@ -294,6 +294,17 @@ impl Map {
         runs
     }
 
+    /// The places of the runs that are nearest to a block in its region: up to `most` before it, and as many after it. The
+    /// region is loaded.
+    pub(crate) fn around(&self, block: u64, most: usize) -> Vec<Spot> {
+        let Some(region) = self.regions.get(&(block / REGION_BLOCKS)) else {
+            return Vec::new();
+        };
+        let before = region.0.range(..block).rev().take(most);
+        let after = region.0.range(block..).take(most);
+        before.chain(after).map(|(_, (_, spot))| *spot).collect()
+    }
+
     /// Takes the cells that changed since the last checkpoint. They count as unchanged from now on.
     pub(crate) fn take_changed(&mut self) -> Vec<((CellKind, u64), Changed)> {
         let changed = std::mem::take(&mut self.changed);
@@ -369,6 +380,22 @@ mod tests {
                 prop_assert_eq!(&seen, &array);
             }
         }
+    }
+
+    #[test]
+    fn the_nearest_runs_are_those_of_the_region() {
+        let mut map = Map::default();
+        for (i, block) in [3, 10, 20, 30, 40, REGION_BLOCKS].into_iter().enumerate() {
+            map.set(block, 2, Some(spot(i as u32)));
+        }
+        let around = |block, most| -> Vec<u32> {
+            let found = map.around(block, most);
+            found.iter().map(|spot| spot.object).collect()
+        };
+        assert_eq!(around(20, 1), [1, 2]);
+        assert_eq!(around(21, 2), [2, 1, 3, 4]);
+        assert_eq!(around(40, 9), [3, 2, 1, 0, 4]);
+        assert!(around(2 * REGION_BLOCKS, 9).is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use steadfast_store::{
     Access, Compression, CreateOptions, DeviceFault, Features, Found, KeyFile, KeyFileError,
     OpenError, OpenOptions, StoreDevice, create, create_with,
 };
-use support::{Client, Random, key_file, names, options};
+use support::{Client, Random, get, key_file, names, options, put, wait};
 
 const BLOCKS: u64 = 1 << 14;
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -62,20 +62,6 @@ fn compare(disk: &StoreDevice, model: &HashMap<u64, u64>) {
         disk.read(BlockNo(*at), &mut buf).unwrap();
         assert!(buf == block(*at, *round), "block {at}");
     }
-}
-
-fn wait<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.unwrap().block_on(future)
-}
-
-fn get(store: &InMemory, name: &str) -> Vec<u8> {
-    let got = wait(async { store.get(&Path::from(name)).await?.bytes().await });
-    got.unwrap().to_vec()
-}
-
-fn put(store: &InMemory, name: &str, bytes: &[u8]) {
-    wait(store.put(&Path::from(name), bytes.to_vec().into())).unwrap();
 }
 
 /// A volume `v` with a snapshot and two rounds of writes; and the contents of the snapshot and of the volume.

@@ -153,6 +153,86 @@ fn a_sequential_read_takes_about_one_request_for_each_object() {
     );
 }
 
+/// The first change of a file after a mount reads a bitmap, an inode, a directory, ..., that one flush wrote, one after the
+/// other. Each took a request.
+#[test]
+fn blocks_of_a_small_flush_are_read_with_one_request() {
+    let store = Arc::new(InMemory::new());
+    volume(&store, "v", None, 0);
+    let client = client(&store, None);
+    let blocks: Vec<u64> = (0..20).map(|i| i * 300 + 7).collect();
+    let disk = client.find("v").unwrap().open(&options()).unwrap();
+    for (part, most) in [(&blocks[..], 1), (&blocks[3..5], 2)] {
+        for at in part {
+            disk.write(BlockNo(*at), &[&block(at + most)]).unwrap();
+        }
+        disk.flush().unwrap();
+    }
+    disk.release().unwrap();
+    for cached in [0, 8 << 20] {
+        let with_room = OpenOptions {
+            cache_bytes: cached,
+            ..options()
+        };
+        let disk = client.volume().look(&with_room).unwrap();
+        let mut found = vec![0; BLOCK_SIZE];
+        disk.read(BlockNo(0), &mut found).unwrap();
+        let before = disk.counters().gets.0;
+        for (i, at) in blocks.iter().enumerate() {
+            disk.read(BlockNo(*at), &mut found).unwrap();
+            let seed = if (3..5).contains(&i) { 2 } else { 1 };
+            assert!(found == block(at + seed), "{at}");
+        }
+        let gets = disk.counters().gets.0 - before;
+        assert_eq!(gets, if cached > 0 { 2 } else { 20 });
+    }
+}
+
+/// Changes the first of these bytes in each object. Returns the number of objects.
+fn change(store: &Arc<InMemory>, part: &[u8]) -> usize {
+    let mut changed = 0;
+    for name in support::names(store) {
+        let mut bytes = support::get(store, &name);
+        let at = bytes.windows(part.len()).position(|found| found == part);
+        if let Some(at) = at {
+            bytes[at] ^= 1;
+            support::put(store, &name, &bytes);
+            changed += 1;
+        }
+    }
+    changed
+}
+
+/// Cells that are read with one request fail their checks one by one.
+#[test]
+fn a_damaged_cell_does_not_hide_its_neighbours() {
+    let store = Arc::new(InMemory::new());
+    volume(&store, "v", None, 0);
+    let client = client(&store, None);
+    let disk = client.find("v").unwrap().open(&options()).unwrap();
+    let blocks = [10, 500, 900];
+    for at in blocks {
+        disk.write(BlockNo(at), &[&block(at)]).unwrap();
+    }
+    disk.flush().unwrap();
+    disk.release().unwrap();
+    let damaged = change(&store, &block(500)[..64]);
+    assert_eq!(damaged, 1);
+    for order in [[10, 500, 900], [500, 10, 900]] {
+        let with_room = OpenOptions {
+            cache_bytes: 8 << 20,
+            ..options()
+        };
+        let disk = client.volume().look(&with_room).unwrap();
+        let mut found = vec![0; BLOCK_SIZE];
+        for at in order {
+            let read = disk.read(BlockNo(at), &mut found);
+            assert_eq!(read.is_ok(), at != 500, "{at}: {read:?}");
+            assert!(at == 500 || found == block(at));
+        }
+    }
+}
+
 /// The same in order, with a cache in memory: read-ahead takes cells from the read cache.
 fn read_in_order(
     fault: Option<DeviceFault>,

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 /// A cell: its volume, its object, its place.
 pub(super) type Key = (u16, ObjectName, u32);
 
-/// The contents of cells that are read with one request, by place.
-pub(super) type Reading = Shared<BoxFuture<'static, Result<Arc<HashMap<u32, Bytes>>, StoreError>>>;
+/// The contents of cells that are read with one request, by place. A cell may fail its check while others pass theirs.
+pub(super) type Read = Arc<HashMap<u32, Result<Bytes, StoreError>>>;
+pub(super) type Reading = Shared<BoxFuture<'static, Result<Read, StoreError>>>;
 
 #[derive(Clone)]
 pub(super) enum Held {

@@ -1,9 +1,10 @@
 //! Reads: from the open epoch, from objects in flight, from the cache, from the store.
 //!
-//! Adjacent cells of an object are read with one request. A sequential read reads ahead, four times as far each time, up to a limit:
+//! Adjacent cells of an object are read with one request, and cells of a small object with those that lie near in the map: a
+//! flush wrote them together, so they are likely to be read together. A sequential read reads ahead, four times as far each time, up to a limit:
 //! from the store far, since a request takes long; from a cache device so far that it is read while earlier cells are checked.
 
-use super::cache::{Held, Key, Reading};
+use super::cache::{Held, Key, Read, Reading};
 use super::epoch::Target;
 use super::{EPOCH_BLOCKS, Shared, relock};
 use crate::driver::Failed;
@@ -25,6 +26,10 @@ use steadfast_block::BLOCK_SIZE;
 const OBJECT_BLOCKS: u64 = (8 << 20) / BLOCK_SIZE as u64;
 /// Most bytes of one request for cells: a full data object with the headers of its cells.
 const REQUEST_MOST: u64 = 9 << 20;
+/// Length up to which an object is small: less than two units, so a read of a block never asks for more than it did. And the
+/// runs of the map before and after a block that are looked at for other cells of its object.
+const SMALL_OBJECT: u64 = 128 << 10;
+const NEAR_RUNS: usize = 64;
 /// First and largest read-ahead in blocks: eight requests. It is also at most half of the cache in memory.
 const AHEAD_FIRST: u64 = 64;
 const AHEAD_MOST: u64 = 8 * OBJECT_BLOCKS;
@@ -191,23 +196,25 @@ impl Shared {
                 None => absent.push(cell),
             }
         }
-        let absent = self.kept(absent, &mut cells)?;
-        coming.extend(self.begin(&absent, REQUEST_MOST, read_cells)?);
+        let mut absent = self.kept(absent, &mut cells)?;
+        self.add_near(&mut absent, block)?;
+        let begun = self.begin(&absent, REQUEST_MOST, read_cells)?;
+        // A cell that is only near may be damaged.
+        coming.extend(begun.into_iter().filter(|(cell, _)| wanted.contains(cell)));
         if !wanted.is_empty() {
             self.read_ahead(block, count)?;
         }
         let runtime = runtime().map_err(|_| Failed::Inconsistent("no threads for requests"))?;
         for (cell, reading) in coming {
             let found = match runtime.block_on(reading) {
-                Ok(found) => found,
-                Err(error) => {
-                    // The next read sends the request again.
-                    relock(&self.cache).remove(&cell.key());
-                    return Err(error.into());
-                }
+                Ok(found) => found.get(&cell.at).cloned(),
+                Err(error) => Some(Err(error)),
             };
-            let bytes = found.get(&cell.at).cloned();
-            let bytes = bytes.ok_or(Failed::Inconsistent("a request lacks a cell"))?;
+            let found = found.ok_or(Failed::Inconsistent("a request lacks a cell"))?;
+            let bytes = found.inspect_err(|_| {
+                // The next read sends the request again.
+                relock(&self.cache).remove(&cell.key());
+            })?;
             relock(&self.cache).put(cell.key(), Held::Here(bytes.clone()));
             cells.insert(cell.key(), bytes);
         }
@@ -244,6 +251,27 @@ impl Shared {
         Ok(absent)
     }
 
+    /// Adds the cells that are near `block` in the map, and in the same object as the first small one of `absent`.
+    fn add_near(&self, absent: &mut Vec<Wanted>, block: u64) -> Result<(), Failed> {
+        let mut small = absent.iter().filter(|cell| cell.object <= SMALL_OBJECT);
+        let Some(first) = small.next().copied() else {
+            return Ok(());
+        };
+        let core = self.lock();
+        let mut near = Vec::new();
+        for spot in core.map.around(block, NEAR_RUNS) {
+            let cell = self.wanted(&core, spot)?;
+            if (cell.source, cell.name) == (first.source, first.name) && cell != first {
+                near.push(cell);
+            }
+        }
+        drop(core);
+        let (cache, reads) = (relock(&self.cache), self.sources.reads());
+        let is_cached = |key: &Key| cache.has(key) || reads.is_some_and(|reads| reads.has(key));
+        absent.extend(near.into_iter().filter(|cell| !is_cached(&cell.key())));
+        Ok(())
+    }
+
     fn pending(&self, cell: &Wanted) -> Result<Option<Bytes>, Failed> {
         let Some(driver) = self.driver.as_ref().filter(|_| cell.source == 0) else {
             return Ok(None);
@@ -270,7 +298,7 @@ impl Shared {
         read: impl Fn(Arc<Io>, Vec<Wanted>) -> F,
     ) -> Result<Vec<(Wanted, Reading)>, Failed>
     where
-        F: Future<Output = Result<Arc<HashMap<u32, Bytes>>, StoreError>> + Send + 'static,
+        F: Future<Output = Result<Read, StoreError>> + Send + 'static,
     {
         let mut sorted = cells.to_vec();
         sorted.sort_unstable();
@@ -282,7 +310,7 @@ impl Shared {
                     return false;
                 };
                 (last.source, last.name) == (cell.source, cell.name)
-                    && last.at + last.len == cell.at
+                    && (last.at + last.len == cell.at || cell.object <= SMALL_OBJECT)
                     && u64::from(cell.at + cell.len - first.at) <= most
             };
             match groups.last_mut().filter(|group| joins(group)) {
@@ -422,11 +450,7 @@ fn blocks_of(io: &Io, (_, name, at): Key, bytes: &Bytes, believed: bool) -> Opti
 }
 
 /// Reads cells from the cache device, and checks each; from the store if one is not there or fails its check.
-async fn read_kept(
-    io: Arc<Io>,
-    group: Vec<Wanted>,
-    believed: bool,
-) -> Result<Arc<HashMap<u32, Bytes>>, StoreError> {
+async fn read_kept(io: Arc<Io>, group: Vec<Wanted>, believed: bool) -> Result<Read, StoreError> {
     let found = tokio::task::spawn_blocking({
         let (io, group) = (Arc::clone(&io), group.clone());
         move || {
@@ -436,7 +460,7 @@ async fn read_kept(
             for (key, bytes) in reads.get(&keys) {
                 match blocks_of(&io, key, &bytes, believed) {
                     Some(contents) => {
-                        cells.insert(key.2, contents);
+                        cells.insert(key.2, Ok(contents));
                     }
                     None => reads.forget(&key),
                 }
@@ -453,36 +477,37 @@ async fn read_kept(
     }
 }
 
-/// Reads adjacent cells, and checks each.
-async fn read_cells(
-    io: Arc<Io>,
-    group: Vec<Wanted>,
-) -> Result<Arc<HashMap<u32, Bytes>>, StoreError> {
+/// Reads cells of an object with one request, and checks each.
+async fn read_cells(io: Arc<Io>, group: Vec<Wanted>) -> Result<Read, StoreError> {
     let (Some(first), Some(last)) = (group.first(), group.last()) else {
         return Ok(Arc::default());
     };
     let name = first.name;
-    let lengths: Vec<u32> = group.iter().map(|cell| cell.len).collect();
-    let checked = |index: usize, bytes: Bytes| {
-        let at = group.get(index).map_or(0, |cell| cell.at);
-        let found = read_cell(&io.coding, name, at, &bytes);
+    let range = request(first, last);
+    let begin = |cell: &Wanted| u64::from(cell.at) - range.start;
+    let parts: Vec<_> = group.iter().map(|c| (begin(c), c.len)).collect();
+    let check = |at: u32, bytes: &Bytes| {
+        let found = read_cell(&io.coding, name, at, bytes);
         let found = found.map_err(|why| io.damaged(name, why))?;
         if found.kind != CellKind::Blocks {
             let why = crate::object::Bad::Content("a cell of the map stands for blocks");
             return Err(io.damaged(name, why));
         }
         if let Some((source, reads)) = io.reads.get() {
-            reads.put((*source, name, at), &bytes);
+            reads.put((*source, name, at), bytes);
         }
-        Ok((at, found.contents))
+        Ok(found.contents)
     };
-    let range = request(first, last);
-    let cells = io.get_parts(name, range, u64::from(first.at), &lengths, checked);
+    let each = |index: usize, bytes: Bytes| {
+        let at = group.get(index).map_or(0, |cell| cell.at);
+        (at, check(at, &bytes))
+    };
+    let cells = io.get_parts(name, range.clone(), &parts, each);
     let cells = cells.await?.ok_or_else(|| io.missing(name))?;
-    Ok(Arc::new(cells.into_iter().collect::<Result<_, _>>()?))
+    Ok(Arc::new(cells.into_iter().collect()))
 }
 
-/// The range of a request for adjacent cells. If only an envelope's bytes are missing to the whole object, that is read: many
+/// The range of a request for cells. If only an envelope's bytes are missing to the whole object, that is read: many
 /// stores send a file as it is faster than a part of it.
 fn request(first: &Wanted, last: &Wanted) -> Range<u64> {
     let (from, to) = (

@@ -1,6 +1,11 @@
 //! A store in memory for tests, with clients that die, lose answers and get errors, and a clock that the test moves.
 
-#![allow(dead_code, clippy::panic, reason = "each test uses its part")]
+#![allow(
+    dead_code,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "each test uses its part"
+)]
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -9,8 +14,8 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-    Result,
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -272,10 +277,7 @@ impl ObjectStore for Client {
 pub(crate) fn names(store: &Arc<InMemory>) -> Vec<String> {
     let list = store.list(None);
     let listed = list.collect::<Vec<_>>();
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else {
-        return Vec::new();
-    };
-    let metas = runtime.block_on(listed);
+    let metas = wait(listed);
     let mut names: Vec<String> = metas
         .into_iter()
         .flatten()
@@ -283,6 +285,22 @@ pub(crate) fn names(store: &Arc<InMemory>) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(future)
+}
+
+/// The bytes of an object.
+pub(crate) fn get(store: &InMemory, name: &str) -> Vec<u8> {
+    let got = wait(async { store.get(&Path::from(name)).await?.bytes().await });
+    got.unwrap().to_vec()
+}
+
+/// Writes an object over.
+pub(crate) fn put(store: &InMemory, name: &str, bytes: &[u8]) {
+    wait(store.put(&Path::from(name), bytes.to_vec().into())).unwrap();
 }
 
 /// A small generator: the same numbers for the same seed.
