@@ -44,6 +44,7 @@ impl Mounted {
         let config = found.volume.journal().with(|config| {
             config.read_only = read_only;
             config.commit_interval = options.commit_interval;
+            config.batch_gap = options.commit_gap;
             config.dirty_blocks = uncommitted_blocks.max(16);
             config.cache_blocks_max = (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize;
             config.trim_blocks = (options.trim_bytes / BLOCK_SIZE as u64).max(1);

@@ -16,6 +16,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Everything is committed at least this often.
     pub commit_interval: Duration,
+    /// Least time between two commits for which callers wait: syncs that come in between share the second commit.
+    pub commit_gap: Duration,
     /// Memory for clean cached metadata and journalled data.
     pub cache_bytes: u64,
     /// The data that is read stays in that memory, too: for front ends without a cache of their own.
@@ -52,6 +54,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             commit_interval: Duration::from_secs(5),
+            commit_gap: Duration::ZERO,
             cache_bytes: 64 << 20,
             keep_data: false,
             defer_commits: false,

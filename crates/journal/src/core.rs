@@ -340,6 +340,8 @@ pub(crate) struct Core {
     pub(crate) held_back: u32,
     pub(crate) closing: bool,
     pub(crate) committing: bool,
+    /// Begin of the last batch, if batches keep a gap.
+    pub(crate) batch_began: Option<Duration>,
     pub(crate) checkpointing: bool,
     pub(crate) stopped: bool,
     closed_for_good: bool,
@@ -406,6 +408,7 @@ impl Core {
             held_back: 0,
             closing: false,
             committing: false,
+            batch_began: None,
             checkpointing: false,
             stopped: false,
             closed_for_good: false,

@@ -15,7 +15,7 @@ use crate::checkpoint::Requester;
 use crate::core::{Batch, Core, DataRun, Request, TxnId};
 use crate::engine::Inner;
 use crate::lanes::AllLanes;
-use crate::policy::Patience;
+use crate::policy::{self, Patience};
 use crate::record::Covered;
 use crate::sync::{MutexGuard, thread, wait_timeout};
 use crate::{COVERED_BLOCKS_MAX, Credits, Error, Op, Result, StreamId};
@@ -187,6 +187,10 @@ impl Inner {
             } else if core.all_in_batches(ids) || core.waits_for_company(request) {
                 core = self.wait_for_batch(core, ids);
                 continue;
+            } else if let Some(pause) = self.pause(&core, request) {
+                // Asleep, not waiting for an event: the pause is short, and threads that come meanwhile sleep until the same time.
+                drop(core);
+                thread::sleep(pause);
             } else if core.may_lead() && patience.expects_more(core.committers(), core.crowd) {
                 drop(core);
                 thread::yield_now();
@@ -211,11 +215,25 @@ impl Inner {
         ids: &[TxnId],
         empty: bool,
     ) -> Option<Batch> {
-        if core.may_lead() {
-            core.next_batch(ids, empty, &self.config.faults)
-        } else {
-            None
+        if !core.may_lead() {
+            return None;
         }
+        let batch = core.next_batch(ids, empty, &self.config.faults);
+        if batch.is_some() && !self.config.batch_gap.is_zero() {
+            core.batch_began = Some(self.config.clock.now());
+        }
+        batch
+    }
+
+    /// Time until a batch may begin for this request. A request for room never pauses.
+    fn pause(&self, core: &Core, request: Request<'_>) -> Option<Duration> {
+        let gap = self.config.batch_gap;
+        if gap.is_zero() || core.hurry > 0 || !matches!(request, Request::Sync(_)) {
+            return None;
+        }
+        let since = |began: Duration| self.config.clock.now().saturating_sub(began);
+        let pause = policy::pause(gap, core.batch_began.map(since));
+        (core.may_lead() && !pause.is_zero()).then_some(pause)
     }
 
     /// Writes a closed transaction's data blocks to their places. Few are hashed, to be covered

@@ -287,7 +287,10 @@ pub struct Config {
     /// Age of a stream's first uncommitted operation at which the workers commit the stream, if it has no interval of
     /// its own.
     pub commit_interval: Duration,
-    /// Clock of the commit interval.
+    /// Least time between the begins of two batches for which callers wait: calls that come in between share the second. 0: a
+    /// batch begins as soon as a caller waits for one.
+    pub batch_gap: Duration,
+    /// Clock of the commit interval and of the gap.
     pub clock: Clock,
     /// All operations are of one stream, also if they name others: they relate to nothing.
     pub one_stream: bool,
@@ -315,6 +318,7 @@ impl Config {
             read_only: false,
             workers: true,
             commit_interval: Duration::from_secs(5),
+            batch_gap: Duration::ZERO,
             clock: Clock::system(),
             one_stream: false,
             dirty_blocks: dirty_blocks_default(),

@@ -10,6 +10,7 @@
 //! * data stays in memory as long as the budget allows: data that is soon removed or overwritten need never be written.
 
 use crate::{TXN_DIRTY_BLOCKS_MIN, TXN_DIRTY_SHARE, TXN_PIPELINED_BLOCKS};
+use std::time::Duration;
 
 /// Most log blocks that a lane keeps for operations to come.
 const LANE_CREDIT_MAX: u64 = 64;
@@ -176,6 +177,11 @@ pub(crate) fn sends_beside(here: u32, crowd: u32) -> bool {
     here.saturating_mul(BESIDE_SHARE) >= crowd.saturating_sub(1)
 }
 
+/// Time that a caller leaves to others before it begins a batch: the last one began this long ago.
+pub(crate) fn pause(gap: Duration, since_last: Option<Duration>) -> Duration {
+    since_last.map_or(Duration::ZERO, |since| gap.saturating_sub(since))
+}
+
 /// Time that a leader waits for the threads that the last batch released: they probably commit again, and share the
 /// record then.
 #[derive(Default)]
@@ -305,6 +311,15 @@ mod tests {
         assert!((1..=3).all(|crowd| sends_beside(1, crowd)));
         assert!(!sends_beside(1, 4) && sends_beside(2, 4));
         assert!(!sends_beside(31, 64) && sends_beside(32, 64));
+    }
+
+    #[test]
+    fn a_batch_begins_at_least_the_gap_after_the_last_one() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause(ms(30), None), ms(0), "the first one");
+        assert_eq!(pause(ms(30), Some(ms(10))), ms(20));
+        assert_eq!(pause(ms(30), Some(ms(40))), ms(0));
+        assert_eq!(pause(ms(0), Some(ms(0))), ms(0));
     }
 
     #[test]

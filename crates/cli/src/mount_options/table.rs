@@ -1,6 +1,7 @@
 //! The mount options, each declared once: its words, their effect, the texts of help and manual. Users bring their
 //! fstab along: options of other file systems are here, too, and work, do no harm, or are refused with the reason.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use steadfast_fuse::THREADS_MAX;
@@ -311,6 +312,21 @@ Without this option each write that the kernel sends, of at most 1 MiB, is there
         })],
         help: "maximum age of uncommitted changes, 1 to 3600 seconds (default 5)",
         manual: "",
+    },
+    Row {
+        words: &[value("group", "TIME", |o, text| {
+            o.volume.commit_gap = gap(text)?;
+            Ok(())
+        })],
+        help: "least time between two commits for which callers wait (default 0)",
+        manual: "For a volume on an object store, where each commit is a request that costs money.
+A sync that comes sooner after the last commit waits, and shares the next one with all others that come meanwhile.
+So a program that calls
+.BR fsync (2)
+in a loop makes at most one request in this time, instead of as many as the store answers.
+At most 10 seconds, such as
+.BR group=100ms .
+A sync after a longer break does not wait.",
     },
     Row {
         words: &[flag("stream_environment", |o| o.mount.stream_environment = true)],
@@ -685,14 +701,24 @@ fn number(value: &str, min: u64, max: u64) -> Result<u64, String> {
 
 /// A time such as `5s`, `500ms` or `5` (seconds), from 100 ms to an hour.
 fn time(text: &str) -> Result<Duration, String> {
+    time_within(text, 100..=3_600_000)
+        .ok_or_else(|| format!("'{text}' is no time from 100ms to 3600s"))
+}
+
+/// From 0 to 10 s.
+fn gap(text: &str) -> Result<Duration, String> {
+    time_within(text, 0..=10_000).ok_or_else(|| format!("'{text}' is no time from 0ms to 10s"))
+}
+
+/// A time in milliseconds or seconds.
+fn time_within(text: &str, ms_range: RangeInclusive<u64>) -> Option<Duration> {
     let (number, ms) = match text.strip_suffix("ms") {
         Some(number) => (number, 1),
         None => (text.strip_suffix('s').unwrap_or(text), 1000),
     };
     let time = number.parse::<u64>().ok().and_then(|n| n.checked_mul(ms));
-    time.filter(|ms| (100..=3_600_000).contains(ms))
+    time.filter(|ms| ms_range.contains(ms))
         .map(Duration::from_millis)
-        .ok_or_else(|| format!("'{text}' is no time from 100ms to 3600s"))
 }
 
 /// From 1 MiB to 256 MiB.

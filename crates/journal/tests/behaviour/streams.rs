@@ -417,3 +417,42 @@ fn merges_of_equals_move_each_part_a_few_times() {
     assert!(moved < bound, "the tree moves {moved} parts");
     tree.sync_all().unwrap();
 }
+
+/// With a gap between batches, calls that come in between share one; the first call after a break does not wait.
+#[test]
+fn calls_that_come_within_the_gap_share_a_batch() {
+    const STREAMS: u32 = 6;
+    let clock = Clock::by_hand();
+    let gap = Duration::from_millis(20);
+    let (sim, journal) = open_with(|config| {
+        config.clock = clock.clone();
+        config.batch_gap = gap;
+    });
+    let sync = |stream: u32| {
+        put(&journal, stream, META + u64::from(stream), 0, 1).unwrap();
+        journal.sync_stream(StreamId(stream)).unwrap();
+    };
+    sync(0);
+    assert_eq!(journal.stats().commits, 1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..=STREAMS)
+            .map(|stream| scope.spawn(move || sync(stream)))
+            .collect();
+        // All have closed their transactions, and none begins a batch before the gap has passed.
+        let begun = Instant::now();
+        while journal.stats().transactions < u64::from(1 + STREAMS) {
+            assert!(begun.elapsed() < PATIENCE, "a transaction is never closed");
+            std::thread::yield_now();
+        }
+        std::thread::sleep(3 * gap);
+        assert_eq!(journal.stats().commits, 1);
+        assert!(threads.iter().all(|thread| !thread.is_finished()));
+        clock.advance(gap);
+    });
+    assert_eq!(journal.stats().commits, 2);
+    let after = cut(&sim);
+    assert!((0..=STREAMS).all(|stream| get(&after, META + u64::from(stream), 0) == 1));
+    clock.advance(gap);
+    sync(1);
+    assert_eq!(journal.stats().commits, 3);
+}
