@@ -7,6 +7,8 @@
 
 # shellcheck source-path=SCRIPTDIR source=../scripts/store-lib.sh
 . "$root/scripts/store-lib.sh"
+# shellcheck source-path=SCRIPTDIR source=load/repository.sh
+. "$root/bench/load/repository.sh"
 
 RUNS=5
 QUICK_RUNS=1
@@ -44,8 +46,8 @@ take() {
 }
 
 bench_store() {
-  local commits=300 mib=256 reads=600 all=1024 run where peers=() peer
-  if [ -n "$quick" ]; then commits=50 mib=64 reads=100 all=64; fi
+  local commits=300 mib=256 reads=600 all=1024 bulk=1024 rounds=500 run where peers=() peer
+  if [ -n "$quick" ]; then commits=50 mib=64 reads=100 all=64 bulk=64 rounds=20; fi
   for peer in s3backer s3fs rclone; do
     if command -v "$peer" >/dev/null; then peers+=("$peer"); else warn "$peer is missing (apt-get install $peer): its rows are left out"; fi
   done
@@ -53,7 +55,7 @@ bench_store() {
     say "$(date +%T) run $((run + 1)) of $runs"
     for where in "s3://bench/$run " "file://$DISK_WORK/files/$run -file"; do
       take "${where#* }" commit "${where%% *}" "$commits"
-      take "${where#* }" sequential "${where%% *}" "$mib"
+      take "${where#* }" sequential "${where%% *}" "$bulk"
       take "${where#* }" random "${where%% *}" "$((mib / 2))" "$reads"
       take "${where#* }" requests "${where%% *}" "$all"
       rm -rf "$BUCKETS/bench/$run" "$DISK_WORK/files/$run"
@@ -61,7 +63,7 @@ bench_store() {
     take "" warm "s3://bench/$run" "$((mib / 2))" "$DISK_WORK/cache-$run" "$DISK_WORK/plain-$run"
     take "" window "s3://bench/$run" "$((commits * 4))"
     take "" recovery "s3://bench/$run"
-    take "" coded "s3://bench/$run" "$mib"
+    take "" coded "s3://bench/$run" "$bulk"
     take "" overwrite "s3://bench/$run" "$((all * 7 / 10))"
     # A part of the map is too small to measure in a quick run.
     if [ "$run$quick" = 0 ]; then take "" map "file://$DISK_WORK/files/map" "$((all / 32))"; fi
@@ -70,6 +72,7 @@ bench_store() {
     for peer in "${systems[@]}"; do synced "$peer" "$run"; done
     shared_flushes "$run"
     cached_flushes "$run"
+    programs "$run" "$rounds"
   done
   # A table of ratios has no place for zeros: they are named beside it, with how often they came.
   awk -F '\t' '$5 == 0 { print $1 "/" $4 }' "$RESULTS" | sort | uniq -c | awk '{ print $2 ":" $1 }' >"$DISK_WORK/zeros"
@@ -179,29 +182,70 @@ PYTHON
 
 # ---------------------------------------------------------------- flushes that share a request
 
-# Small files with fsync by 1 and 64 threads through FUSE: files a second, and PUTs for each fsync.
+# Small files with fsync by 1 and 64 threads through FUSE: files a second, and PUTs for each fsync; by 64 also with a gap of 5 ms
+# between commits.
 shared_flushes() {
-  local run=$1 threads files puts before url=s3://bench/shared-$run dir=$DISK_WORK/mnt-shared seconds
+  local run=$1
+  shared "$run" "" 1 64
+  shared "$run" -group 64 -o group=5ms
+}
+
+# shared RUN SUFFIX THREADS [THREADS] [OPTION...]
+shared() {
+  local url=s3://bench/shared-$1 suffix=$2 counts=() threads files puts before dir=$DISK_WORK/mnt-shared seconds memory
+  shift 2
+  while [[ ${1:-} == [0-9]* ]]; do
+    counts+=("$1")
+    shift
+  done
   mkdir -p "$dir"
   "$STEADFAST" mkfs --size 1G --on "$url" >/dev/null || die "mkfs failed"
-  sf_serve "$url" "$dir" "$DISK_WORK/shared.log"
-  for threads in 1 64; do
+  sf_serve "$url" "$dir" "$DISK_WORK/shared.log" "$@"
+  for threads in "${counts[@]}"; do
     files=$((threads * 20))
     if [ "$threads" = 1 ]; then files=200; fi
     mkdir -p "$dir/$threads"
     before=$(store_puts "$dir")
     seconds=$("$LOAD" smallfile "$dir/$threads" "$files" "$threads") || die "smallfile failed"
     puts=$(($(store_puts "$dir") - before))
-    record "smallfile-$threads" files/s higher steadfast "$(awk -v n="$files" -v s="$seconds" 'BEGIN { print n / s }')"
-    record "puts-per-fsync-$threads" PUTs lower steadfast "$(awk -v n="$files" -v p="$puts" 'BEGIN { print p / n }')"
+    record "smallfile-$threads$suffix" files/s higher steadfast "$(awk -v n="$files" -v s="$seconds" 'BEGIN { print n / s }')"
+    record "puts-per-fsync-$threads$suffix" PUTs lower steadfast "$(awk -v n="$files" -v p="$puts" 'BEGIN { print p / n }')"
   done
+  memory=$(awk '/^VmRSS/ { print $2 / 1024 }' "/proc/$SERVER/status")
+  record "memory-after-${counts[-1]}$suffix" MiB lower steadfast "$memory"
   sf_umount "$dir"
-  rm -rf "${BUCKETS:?}/bench/shared-$run"
+  rm -rf "${BUCKETS:?}/bench/${url##*/}"
+}
+
+# Programs on a volume on the store, and on an image beside it.
+programs() {
+  local run=$1 rounds=$2 system dir=$DISK_WORK/mnt-programs repository=$DISK_WORK/repository seconds
+  local url=s3://bench/programs-$run image=$DISK_WORK/image-$run
+  [ -d "$repository" ] || make_repository "$repository"
+  mkdir -p "$dir"
+  in_turns "$run" steadfast image
+  for system in "${systems[@]}"; do
+    if [ "$system" = image ]; then
+      "$STEADFAST" mkfs --size 1G "$image" >/dev/null || die "mkfs failed"
+      sf_serve "$image" "$dir" "$DISK_WORK/programs.log"
+    else
+      "$STEADFAST" mkfs --size 1G --on "$url" >/dev/null || die "mkfs failed"
+      sf_serve "$url" "$dir" "$DISK_WORK/programs.log"
+    fi
+    mkdir "$dir/mail"
+    seconds=$("$LOAD" varmail "$dir/mail" "$rounds" 4) || die "varmail failed"
+    record varmail rounds/s higher "$system" "$(awk -v n="$rounds" -v s="$seconds" 'BEGIN { print n / s }')"
+    seconds=$("$LOAD" clone "$repository" "$dir/clone") || die "clone failed"
+    record clone ms lower "$system" "$(awk -v s="$seconds" 'BEGIN { print s * 1000 }')"
+    sf_umount "$dir"
+  done
+  rm -rf "${BUCKETS:?}/bench/programs-$run" "$image"
 }
 
 # The same through a volume with flush=cache, and through an image beside its cache: files a second.
 cached_flushes() {
-  local run=$1 system url=s3://bench/cached-$run dir=$DISK_WORK/mnt-cached cache=$DISK_WORK/cached-$run image=$DISK_WORK/image-$run threads files
+  local run=$1 system dir=$DISK_WORK/mnt-cached threads files
+  local url=s3://bench/cached-$run cache=$DISK_WORK/cached-$run image=$DISK_WORK/image-$run
   in_turns "$run" steadfast image
   for system in "${systems[@]}"; do
     if [ "$system" = image ]; then
