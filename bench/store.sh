@@ -85,22 +85,23 @@ bench_store() {
 
 SYNCS=60
 
-# serve_peer SYSTEM RUN: mounts a bucket. Sets AT, a file or a directory to write to, BUCKET, where the store keeps it, and PEER, its process.
+# serve_peer SYSTEM RUN [again]: mounts a bucket, which is made unless it is mounted again. Sets AT, a file to write to, BUCKET, where the
+# store keeps it, and PEER, its process.
 serve_peer() {
-  local system=$1 run=$2 dir=$DISK_WORK/mnt-$1
+  local system=$1 run=$2 again=${3:-} dir=$DISK_WORK/mnt-$1
   mkdir -p "$dir"
   on_exit detach "$dir"
   BUCKET=$BUCKETS/$system
   case $system in
     steadfast)
       BUCKET=$BUCKETS/bench/peer-$run
-      "$STEADFAST" mkfs --size 1G --on "s3://bench/peer-$run" >/dev/null || die "mkfs failed"
+      [ -n "$again" ] || "$STEADFAST" mkfs --size 1G --on "s3://bench/peer-$run" >/dev/null || die "mkfs failed"
       sf_serve "s3://bench/peer-$run" "$dir" "$DISK_WORK/$system.log"
       AT=$dir/file PEER=$SERVER
       ;;
     steadfast-disk)
       BUCKET=$BUCKETS/bench/disk-$run
-      "$STEADFAST" mkfs --size 1G --on "s3://bench/disk-$run" >/dev/null || die "mkfs failed"
+      [ -n "$again" ] || "$STEADFAST" mkfs --size 1G --on "s3://bench/disk-$run" >/dev/null || die "mkfs failed"
       "$STEADFAST" serve disk --fuse "$dir" "s3://bench/disk-$run" >"$DISK_WORK/$system.log" 2>&1 &
       PEER=$! AT=$dir/disk
       on_exit stop_process "$PEER"
@@ -174,10 +175,51 @@ print(row + "-p50", "ms", "lower", system, times[len(times) // 2], sep="\t")
 print(row + "-p99", "ms", "lower", system, times[len(times) * 99 // 100], sep="\t")
 print(row + "-kept", "share", "higher", system, found / looks, sep="\t")
 PYTHON
-  "$STEADFAST" umount "$DISK_WORK/mnt-$system" >/dev/null 2>&1 || umount "$DISK_WORK/mnt-$system" 2>/dev/null || true
-  detach "$DISK_WORK/mnt-$system"
-  await_process "$PEER" 60 || true
+  streamed "$system" write
+  end_peer "$system"
+  # What it kept in memory is gone; what it keeps in files of its own is not.
+  if serve_peer "$system" "$run" again; then streamed "$system" read; else warn "$system does not mount again: a row is left out"; fi
+  end_peer "$system"
   rm -rf "${BUCKETS:?}/bench/peer-$run" "${BUCKETS:?}/bench/disk-$run"
+}
+
+end_peer() {
+  "$STEADFAST" umount "$DISK_WORK/mnt-$1" >/dev/null 2>&1 || umount "$DISK_WORK/mnt-$1" 2>/dev/null || true
+  detach "$DISK_WORK/mnt-$1"
+  await_process "$PEER" 60 || true
+}
+
+# failed SYSTEM ROW: the end of the measurement, unless it is a peer's row.
+failed() {
+  case $1 in steadfast*) die "$1: $2 fails" ;; esac
+  warn "$1: $2 fails"
+}
+
+# streamed SYSTEM write|read: a file or a disk in order, in pieces of 1 MiB, with a sync after writing.
+streamed() {
+  local system=$1 row=mount-$2
+  case $system in steadfast-disk|s3backer) row=$row-disk ;; esac
+  python3 - "$AT" "$2" "$row" "${system%-disk}" "${quick:+16}" >>"$RESULTS" <<'PYTHON' || failed "$system" "$row"
+import os, random, sys, time
+at, way, row, system = sys.argv[1:5]
+pieces = int(sys.argv[5] or 128)
+if row.endswith("-disk"):
+    fd = os.open(at, os.O_RDWR)
+else:
+    fd = os.open(at + "-large", os.O_RDWR | os.O_CREAT, 0o644)
+data = [random.Random(i).randbytes(1 << 20) for i in range(8)]
+begun = time.monotonic()
+for i in range(pieces):
+    if way == "write":
+        os.pwrite(fd, data[i % 8], i << 20)
+    else:
+        assert os.pread(fd, 1 << 20, i << 20) == data[i % 8], f"{system}: other bytes in MiB {i}"
+if way == "write":
+    os.fsync(fd)
+taken = time.monotonic() - begun
+os.close(fd)
+print(row, "MiB/s", "higher", system, pieces / taken, sep="\t")
+PYTHON
 }
 
 # ---------------------------------------------------------------- flushes that share a request
