@@ -1,8 +1,9 @@
 //! Reads: from the open epoch, from objects in flight, from the cache, from the store.
 //!
 //! Adjacent cells of an object are read with one request, and cells of a small object with those that lie near in the map: a
-//! flush wrote them together, so they are likely to be read together. A sequential read reads ahead, four times as far each time, up to a limit:
-//! from the store far, since a request takes long; from a cache device so far that it is read while earlier cells are checked.
+//! flush wrote them together, so they are likely to be read together. A sequential read reads ahead, eight times as far each
+//! time, up to a limit: from the store far, since a request takes long; from a cache device so far that it is read while earlier
+//! cells are checked.
 
 use super::cache::{Held, Key, Read, Reading};
 use super::epoch::Target;
@@ -37,7 +38,7 @@ const AHEAD_MOST: u64 = 8 * OBJECT_BLOCKS;
 const AHEAD_KEPT: u64 = 1024;
 const KEPT_AT_ONCE: u64 = 128;
 /// How many times as far each read-ahead goes, and how many times as far as the read itself the first one.
-const AHEAD_GROWTH: u64 = 4;
+const AHEAD_GROWTH: u64 = 8;
 
 /// A cell that a read needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
