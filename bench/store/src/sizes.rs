@@ -174,7 +174,7 @@ pub(crate) fn map(url: &str, gib: u64) -> Result<()> {
         .stderr(std::process::Stdio::inherit())
         .output()?;
     let bytes: u64 = String::from_utf8(loaded.stdout)?.trim().parse()?;
-    let whole = (bytes / gib << 10) as f64 / MIB as f64;
+    let whole = (bytes * 1024 / gib) as f64 / MIB as f64;
     ours("map-of-1t", "MiB", "lower", whole);
     Ok(())
 }

@@ -153,6 +153,41 @@ fn a_sequential_read_takes_about_one_request_for_each_object() {
     );
 }
 
+/// Read-ahead that reached into a part of the map that was not loaded left all of its range out: up to 64 MiB were read piece by
+/// piece.
+#[test]
+fn a_sequential_read_goes_on_beyond_the_loaded_part_of_the_map() {
+    const REGION: u64 = 1 << 18;
+    const PIECE: u64 = 16;
+    const AROUND: u64 = 2048;
+    let store = Arc::new(InMemory::new());
+    let client = Client::of(&store);
+    let made = CreateOptions::default();
+    let location = client.location("v");
+    create_with(location, 2 * REGION, &made, Duration::from_secs(5)).unwrap();
+    let disk = client.find("v").unwrap().open(&options()).unwrap();
+    for at in REGION - AROUND..REGION + AROUND {
+        disk.write(BlockNo(at), &[&block(at)]).unwrap();
+    }
+    disk.flush().unwrap();
+    disk.release().unwrap();
+    let with_room = OpenOptions {
+        cache_bytes: 64 << 20,
+        ..options()
+    };
+    let disk = client.find("v").unwrap().look(&with_room).unwrap();
+    let before = disk.counters().gets.0;
+    let mut piece = vec![0; PIECE as usize * BLOCK_SIZE];
+    for at in (REGION - AROUND..REGION + AROUND).step_by(PIECE as usize) {
+        disk.read(BlockNo(at), &mut piece).unwrap();
+        for (i, bytes) in piece.chunks_exact(BLOCK_SIZE).enumerate() {
+            assert!(bytes == block(at + i as u64), "{at}");
+        }
+    }
+    let gets = disk.counters().gets.0 - before;
+    assert!(gets <= 14, "{gets} requests for 3 objects and 2 regions");
+}
+
 /// The first change of a file after a mount reads a bitmap, an inode, a directory, ..., that one flush wrote, one after the
 /// other. Each took a request.
 #[test]

@@ -1,5 +1,6 @@
 //! The LRU cache of cells in memory, with cells that are being read.
 
+use super::ahead::Ahead;
 use crate::io::StoreError;
 use crate::protocol::ObjectName;
 use bytes::Bytes;
@@ -27,10 +28,7 @@ pub(crate) struct Cache {
     tick: u64,
     bytes: u64,
     most: u64,
-    /// State of read-ahead: end of the last read, length of the window, and end of the last read-ahead.
-    pub(super) last_end: u64,
-    pub(super) window: u64,
-    pub(super) ahead_until: u64,
+    pub(super) ahead: Ahead,
 }
 
 impl Cache {

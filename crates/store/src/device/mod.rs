@@ -7,6 +7,7 @@
 //!
 //! Order of locks: the device's core before the driver's state. No thread waits for a request under the core's lock.
 
+mod ahead;
 mod cache;
 mod checkpoint;
 mod collect;

@@ -5,13 +5,14 @@
 //! time, up to a limit: from the store far, since a request takes long; from a cache device so far that it is read while earlier
 //! cells are checked.
 
+use super::ahead::{LEAST, OBJECT_BLOCKS};
 use super::cache::{Held, Key, Read, Reading};
 use super::epoch::Target;
 use super::{EPOCH_BLOCKS, Shared, relock};
 use crate::driver::Failed;
 use crate::fault::DeviceFault;
 use crate::io::{Io, StoreError};
-use crate::map::Spot;
+use crate::map::{REGION_BLOCKS, Spot};
 use crate::object::{CELL_HEADER, CellKind, ENVELOPE, read_cell};
 use crate::place::runtime;
 use crate::protocol::ObjectName;
@@ -23,22 +24,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steadfast_block::BLOCK_SIZE;
 
-/// Blocks of a full data object.
-const OBJECT_BLOCKS: u64 = (8 << 20) / BLOCK_SIZE as u64;
 /// Most bytes of one request for cells: a full data object with the headers of its cells.
 const REQUEST_MOST: u64 = 9 << 20;
 /// Length up to which an object is small: less than two units, so a read of a block never asks for more than it did. And the
 /// runs of the map before and after a block that are looked at for other cells of its object.
 const SMALL_OBJECT: u64 = 128 << 10;
 const NEAR_RUNS: usize = 64;
-/// First and largest read-ahead in blocks: eight requests. It is also at most half of the cache in memory.
-const AHEAD_FIRST: u64 = 64;
+/// Largest read-ahead in blocks: eight requests. It is also at most half of the cache in memory.
 const AHEAD_MOST: u64 = 8 * OBJECT_BLOCKS;
 /// The same from a cache device, and the most blocks that one thread reads there.
 const AHEAD_KEPT: u64 = 1024;
 const KEPT_AT_ONCE: u64 = 128;
-/// How many times as far each read-ahead goes, and how many times as far as the read itself the first one.
-const AHEAD_GROWTH: u64 = 8;
 
 /// A cell that a read needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -337,53 +333,35 @@ impl Shared {
 
     /// After a sequential read: starts to read ahead.
     fn read_ahead(&self, block: u64, count: u64) -> Result<(), Failed> {
-        let end = block + count;
+        let end = {
+            let mut cache = relock(&self.cache);
+            let end = cache.ahead.read(block, count);
+            end.filter(|_| cache.most() > 0)
+        };
+        let Some(end) = end else { return Ok(()) };
         let is_kept = self.is_kept(end)?;
-        let (from, to) = {
+        let range = {
             let mut cache = relock(&self.cache);
             let most = cache.most() / (2 * BLOCK_SIZE as u64);
-            let most = most.clamp(AHEAD_FIRST, if is_kept { AHEAD_KEPT } else { AHEAD_MOST });
-            // A large read at the begin is taken for the first of a sequence.
-            let goes_on = cache.last_end == block && (block > 0 || count >= AHEAD_FIRST);
-            cache.last_end = end;
-            if !goes_on {
-                (cache.window, cache.ahead_until) = (0, 0);
-                return Ok(());
-            }
-            // Few large requests instead of a small one after each read, and a request as soon as there is room for it.
-            let window = cache.window.min(most);
-            let step = (window / 2).min(OBJECT_BLOCKS);
-            if cache.ahead_until > end + window - step {
-                return Ok(());
-            }
-            let first = (count * AHEAD_GROWTH).clamp(AHEAD_FIRST, most);
-            cache.window = (cache.window * AHEAD_GROWTH).clamp(first, most);
-            let from = cache.ahead_until.max(end);
-            cache.ahead_until = end.saturating_add(cache.window).min(self.blocks());
-            (from, cache.ahead_until)
+            let most = most.clamp(LEAST, if is_kept { AHEAD_KEPT } else { AHEAD_MOST });
+            cache.ahead.next(count, most, self.blocks())
         };
-        if from >= to {
+        let Some((from, to)) = range else {
             return Ok(());
-        }
-        let ahead = {
+        };
+        let (ahead, loaded) = {
             let core = self.lock();
-            // Read-ahead is not worth loading regions.
-            if core.missing(from, to - from).is_some() {
-                return Ok(());
-            }
+            // Read-ahead is not worth loading regions: it goes on when a read has done so.
+            let missing = core.missing(from, to - from);
+            let loaded = missing.map_or(to, |region| to.min(from.max(region * REGION_BLOCKS)));
             let mut ahead = Vec::new();
-            for (first, _, spot) in core.map.over(from, to - from) {
+            for (first, _, spot) in core.map.over(from, loaded - from) {
                 ahead.push((first, self.wanted(&core, spot)?));
             }
-            ahead
+            (ahead, loaded)
         };
-        let (ahead, until) = to_the_end_of_an_object(ahead, to);
-        {
-            let mut cache = relock(&self.cache);
-            if cache.ahead_until == to {
-                cache.ahead_until = until;
-            }
-        }
+        let (ahead, until) = to_the_end_of_an_object(ahead, loaded);
+        relock(&self.cache).ahead.ended(to, until);
         let (mut kept, mut absent) = (Vec::new(), Vec::new());
         for cell in ahead {
             if relock(&self.cache).has(&cell.key()) {

@@ -177,48 +177,52 @@ fn walks_with_everything_at_once() {
     }
 }
 
-/// The long tier: the sizes that the short one has no time for, up to 10^8 states each.
+/// The long tier: sizes that the short one has no time for, up to 10^8 states each.
+fn larger(name: &str, bounds: &Bounds) {
+    if long() {
+        holds(name, &search::explore(bounds, 100_000_000));
+    } else {
+        println!("skipped: STEADFAST_LONG=1 visits up to 10^8 states");
+    }
+}
+
 #[test]
-fn larger_sizes() {
-    if !long() {
-        println!("skipped: STEADFAST_LONG=1 visits up to 10^8 states of each size");
-        return;
-    }
-    for (name, bounds) in [
-        (
-            "two writers, three epochs",
-            Bounds {
-                unknowns: 1,
-                doubles: 1,
-                ..pair(3)
-            },
-        ),
-        (
-            "three writers, two epochs",
-            Bounds {
-                lives: 3,
-                unknowns: 1,
-                doubles: 1,
-                ..pair(2)
-            },
-        ),
-        (
-            "a snapshot, lost answers",
-            Bounds {
-                edits: 1,
-                unknowns: 2,
-                ..pair(2)
-            },
-        ),
-        (
-            "a clock",
-            Bounds {
-                merged: true,
-                checkpoints: 1,
-                ..clocked()
-            },
-        ),
-    ] {
-        holds(name, &search::explore(&bounds, 100_000_000));
-    }
+fn larger_two_writers_three_epochs() {
+    let bounds = Bounds {
+        unknowns: 1,
+        doubles: 1,
+        ..pair(3)
+    };
+    larger("two writers, three epochs", &bounds);
+}
+
+#[test]
+fn larger_three_writers_two_epochs() {
+    let bounds = Bounds {
+        lives: 3,
+        unknowns: 1,
+        doubles: 1,
+        ..pair(2)
+    };
+    larger("three writers, two epochs", &bounds);
+}
+
+#[test]
+fn larger_a_snapshot_and_lost_answers() {
+    let bounds = Bounds {
+        edits: 1,
+        unknowns: 2,
+        ..pair(2)
+    };
+    larger("a snapshot, lost answers", &bounds);
+}
+
+#[test]
+fn larger_a_clock() {
+    let bounds = Bounds {
+        merged: true,
+        checkpoints: 1,
+        ..clocked()
+    };
+    larger("a clock", &bounds);
 }
