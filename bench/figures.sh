@@ -1,5 +1,6 @@
 # The measurement `figures`: draws the papers' figures from results that the other measurements have kept, the paper's values beside
 # ours. It measures nothing.
+# shellcheck shell=bash disable=SC2154
 
 # shellcheck disable=SC2034
 MEASURES=no

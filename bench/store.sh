@@ -229,7 +229,7 @@ PYTHON
 shared_flushes() {
   local run=$1
   shared "$run" "" 1 64
-  shared "$run" -group 64 -o group=5ms
+  shared "$run" -gap 64 -o commit_gap=5ms
 }
 
 # shared RUN SUFFIX THREADS [THREADS] [OPTION...]

@@ -29,7 +29,7 @@ programs_of_tests() {
   local kind features
   for kind in trial product; do
     features=()
-    if [ "$kind" = trial ]; then features=(--features steadfast-cli/trial,steadfast-nbdkit/trial); fi
+    if [ "$kind" = trial ]; then features=(--features "steadfast-cli/trial,steadfast-nbdkit/trial"); fi
     (cd "$ROOT" && cargo build --quiet --locked -p steadfast-cli -p steadfast-nbdkit "${features[@]}") &&
       mkdir -p "$TARGET/$kind" &&
       cp --remove-destination "$TARGET"/debug/{steadfast,libsteadfast_nbdkit.so} "$TARGET/$kind/" || return

@@ -264,6 +264,8 @@ mod tests {
             "cache=1K",
             "cache=1X",
             "commit=0",
+            "commit_gap=11s",
+            "commit_gap=-1ms",
             "contract=none",
             "contract",
             "strictatime",

@@ -314,7 +314,7 @@ Without this option each write that the kernel sends, of at most 1 MiB, is there
         manual: "",
     },
     Row {
-        words: &[value("group", "TIME", |o, text| {
+        words: &[value("commit_gap", "TIME", |o, text| {
             o.volume.commit_gap = gap(text)?;
             Ok(())
         })],
@@ -325,7 +325,7 @@ So a program that calls
 .BR fsync (2)
 in a loop makes at most one request in this time, instead of as many as the store answers.
 At most 10 seconds, such as
-.BR group=100ms .
+.BR commit_gap=100ms .
 A sync after a longer break does not wait.",
     },
     Row {
