@@ -114,8 +114,10 @@ fn a_file_that_would_change_its_owner_or_may_not_be_written_is_refused() {
     const NOBODY: u32 = 65534;
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    // A path where every user may run it.
-    fs::copy(PROGRAM, at("program")).unwrap();
+    // A path where every user may run it. Another process copies it: a child that a thread beside this one starts meanwhile
+    // would inherit the descriptor that writes, and the copy could not be executed (ETXTBSY).
+    let copied = Command::new("cp").arg(PROGRAM).arg(at("program")).status();
+    assert!(copied.unwrap().success());
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     for (file, mode) in [("writable", 0o666), ("not", 0o644)] {
         fs::write(at(file), "old").unwrap();
