@@ -218,18 +218,33 @@ fn wrong_urls_and_options_are_explained() {
             &["mount", "file:///nowhere-at-all/x", "mnt"][..],
             "no volume is there",
         ),
-        (&["mkfs", "--on", "file:///tmp/x"][..], "--size is missing"),
         (
-            &["mkfs", "--size", "1G", "--force", "--on", "file:///tmp/x"][..],
+            &["mkfs", "--on", "file:///nowhere-at-all/x"][..],
+            "--size is missing",
+        ),
+        (
+            &[
+                "mkfs",
+                "--size",
+                "1G",
+                "--force",
+                "--on",
+                "file:///nowhere-at-all/x",
+            ][..],
             "--force",
         ),
         (&["store", "info", "https://a/b"][..], "s3://"),
         (
-            &["store", "clone", "file:///tmp/x", "file:///tmp/y"][..],
+            &[
+                "store",
+                "clone",
+                "file:///nowhere-at-all/x",
+                "file:///tmp/y",
+            ][..],
             "URL@SNAPSHOT",
         ),
         (
-            &["serve", "disk", "file:///tmp/x"][..],
+            &["serve", "disk", "file:///nowhere-at-all/x"][..],
             "no volume is there",
         ),
     ] {
