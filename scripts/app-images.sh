@@ -20,7 +20,7 @@
 #
 # Exits 0, 1 (an application found something inconsistent) or 3 (something needed is missing). On ext4, which promises less,
 # it exits 1 if nothing was inconsistent: then the cuts show nothing.
-# shellcheck disable=SC2317 # functions of an application are called by its name
+# shellcheck disable=SC2317,SC2329 # functions of an application are called by its name
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"

@@ -9,6 +9,7 @@
 # The first, the second and the third fdatasync after the fault is planted fails with EIO, in a run of its own. Prints a row for each
 # program and for what happens to the data then: dropped, as Linux does, or kept for the next sync. Needs root (PostgreSQL) and FUSE.
 # Exits 0, or 1 if something acknowledged is lost or a program does not open its files.
+# shellcheck disable=SC2016 # commands for other shells
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"

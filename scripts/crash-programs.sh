@@ -12,6 +12,7 @@
 #   --install    first get the libraries of Python, Rust, Go and Node from their registries, beside the other tools of the tests
 #
 # A program that is not installed is left out, and named. Exits 0, 1 (a verdict is another one than expected) or 3.
+# shellcheck disable=SC2016 # commands for other shells
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"

@@ -31,7 +31,7 @@ done
 seeds=("$@")
 [ ${#seeds[@]} -gt 0 ] || seeds=(1 2 3)
 # again SEED… CONTRACT
-# shellcheck disable=SC2317 # called by its name
+# shellcheck disable=SC2317,SC2329 # called by its name
 again() { "${BASH_SOURCE[0]}" --ops "$ops" --contract "${@: -1}" "${@:1:$#-1}"; }
 if [ -n "$on" ]; then contract=$on; else for_contracts "$contract" again "${seeds[@]}"; fi
 

@@ -326,7 +326,9 @@ So a program that calls
 in a loop makes at most one request in this time, instead of as many as the store answers.
 At most 10 seconds, such as
 .BR commit_gap=100ms .
-A sync after a longer break does not wait.",
+A sync after a longer break does not wait.
+One that waits keeps a thread of the mount busy
+.RB ( threads=N ).",
     },
     Row {
         words: &[flag("stream_environment", |o| o.mount.stream_environment = true)],
