@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The NFS server under attack, at length: the tests of crates/nfs/tests/attacks.rs with hundreds of connections and ten seconds
+# The NFS server under attack, at length: the tests of crates/nfs/tests/suite/attacks.rs with hundreds of connections and ten seconds
 # each. Hostile clients come from an address that no export admits and from one that is admitted, beside a good client. For each
 # attack one line: the good client's 99th percentile on an idle server, under attack and afterwards, and the memory that the server
 # grew by.
@@ -29,4 +29,4 @@ case "${1:-}" in
     shift
     ;;
 esac
-exec cargo test --release --package steadfast-nfs --test attacks -- --test-threads 1 --nocapture "$@"
+exec cargo test --release --package steadfast-nfs --test suite attacks:: -- --test-threads 1 --nocapture "$@"

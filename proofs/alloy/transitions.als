@@ -2,7 +2,7 @@
 --
 -- One step lets every object make at most one transition: objects lie on lines of their own, and nothing but a fence orders two
 -- lines. The comment beside a predicate names the row of crates/pmfs/src/state/transitions.rs, `goes` has its states, `needs` what
--- it looks at of other objects. crates/pmfs/tests/alloy.rs compares the two.
+-- it looks at of other objects. crates/pmfs/tests/suite/alloy.rs compares the two.
 module transitions
 
 open calls

@@ -5,7 +5,7 @@
 //! strings that are made of them here: none is kept. No panic leaves a function. A handle is the
 //! address of a number of ours that nothing is read from.
 //!
-//! `tests/layout.rs` compares the table with the header, field by field.
+//! `tests/suite/layout.rs` compares the table with the header, field by field.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};

@@ -76,6 +76,16 @@ impl Place {
         }
         server
     }
+
+    #[track_caller]
+    pub(crate) fn must_refuse(&self, args: &[&str], words: &str) {
+        let output = self.run(args);
+        let said = programs::said(&output);
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{args:?}: {said}"
+        );
+    }
 }
 
 impl Drop for Place {

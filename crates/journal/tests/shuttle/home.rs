@@ -1,7 +1,7 @@
 //! Without a log: threads that commit, write data and flush, and the flusher, under explored schedules. Each
 //! flush of the device is a state that a crash may leave, and is looked at.
 
-#[path = "../home/device.rs"]
+#[path = "../suite/home/device.rs"]
 mod device;
 
 use device::{Epochs, META, VOLUME, copies, look, number};

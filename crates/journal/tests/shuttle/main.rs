@@ -6,7 +6,6 @@
 //! core did is handed to the checkers extracted from the proofs: a trace that they accept is one of
 //! the model, so that for *each* of its crash points the theorems say what any recovery leaves. Of some
 //! crash points the recovery of the code is traced as well, also cut again, and must be the model's.
-#![cfg(all(feature = "shuttle", feature = "trace"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod delayed;
@@ -377,11 +376,11 @@ fn planted_faults_are_refused() {
     // An operation that comes after a transaction had changed the image that it froze:
     // these schedules found it.
     plant!(prefix::Prefix: freeze_beside_applying, trim_early, skip_home_flush);
-    // That an overtaken transaction gives up its times is a story of tests/corners.
+    // That an overtaken transaction gives up its times is a story of tests/suite/corners.
     plant!(prefix::Prefix: newest_when_laid);
     plant!(prefix::Prefix: relations_unindexed);
     plant!(lives::Lives: reuse_early, drop_revoke, install_unproved);
-    // Replay past a bad record needs damage: tests/failures.rs has it.
+    // Replay past a bad record needs damage: tests/suite/failures.rs has it.
     plant!(lives::Lives: skip_covered_check, replay_before_verdict);
     assert!(unnoticed.is_empty(), "{unnoticed:?} go unnoticed");
 }

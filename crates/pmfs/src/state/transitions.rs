@@ -1,4 +1,4 @@
-//! The transitions as a table, to compare with the model in `proofs/alloy` (`tests/alloy.rs`).
+//! The transitions as a table, to compare with the model in `proofs/alloy` (`tests/suite/alloy.rs`).
 //!
 //! A row is made from a function with the types of the transition, and its columns are the names of these types: the table
 //! cannot differ from the code. The model has the same states.

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Kind::Block => volume::Medium::Block,
         Kind::Pm => {
             return Err(Failure::usage(
-                "volumes in persistent memory are explored store by store: 'cargo test -p steadfast-pmfs --test crash'",
+                "volumes in persistent memory are explored store by store: 'cargo test -p steadfast-pmfs --test suite crash::'",
             ));
         }
         Kind::Store => {

@@ -1,0 +1,13 @@
+//! Tests that make mount namespaces. Such a namespace copies the mounts of all neighbours, whose servers then go on after
+//! an unmount: these tests have a program of their own, and run one after the other (`common::alone`).
+
+#[path = "../common/mod.rs"]
+mod common;
+mod features;
+mod health;
+mod helper;
+mod manners;
+#[path = "../common/programs.rs"]
+mod programs;
+mod server_end;
+mod stream_show;
