@@ -10,7 +10,7 @@ use steadfast_crash_test::{CrashTest, LiveMount, State, ack};
 fn is_there() -> bool {
     let there = std::env::var_os("STEADFAST").is_some_and(|s| Path::new(&s).exists());
     if !there {
-        eprintln!("passed over: STEADFAST names no command");
+        steadfast_testkit::skipped!("STEADFAST names no command");
     }
     there
 }
@@ -64,6 +64,7 @@ fn with_the_fsync_it_survives_and_what_it_acknowledged_is_there() {
 #[test]
 fn a_live_mount_loses_unsynced_changes() {
     if !is_there() || !is_root() {
+        steadfast_testkit::skipped!("live mounts need root and the program");
         return;
     }
     let place = std::env::temp_dir().join(format!("steadfast-live-{}", std::process::id()));

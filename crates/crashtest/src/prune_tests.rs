@@ -200,7 +200,7 @@ fn pruning_leaves_the_findings_as_they_are_and_runs_fewer_checks() {
 #[test]
 fn a_look_that_is_forgotten_is_noticed() {
     if !can_serve() {
-        println!("skipped: no state can be served here");
+        steadfast_testkit::skipped!("no state can be served here");
         return;
     }
     let workloads = workloads();

@@ -36,7 +36,7 @@ fn same(checker: &Checker, disk: &Disk) -> String {
 #[test]
 fn attributes_that_are_asked_for_again_and_again_follow_the_changes_of_the_check() {
     if !can_serve() {
-        println!("skipped: no state can be served here");
+        steadfast_testkit::skipped!("no state can be served here");
         return;
     }
     let run = Script::new()
@@ -92,7 +92,7 @@ with mmap.mmap(file, 5000) as pages: pages[4000:4003] = b"end"
 #[test]
 fn nothing_cached_of_one_state_is_shown_in_the_next() {
     if !can_serve() {
-        println!("skipped: no state can be served here");
+        steadfast_testkit::skipped!("no state can be served here");
         return;
     }
     let script = || Script::new().make("f").write("f", 0, b"1");

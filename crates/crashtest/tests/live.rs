@@ -21,7 +21,7 @@ struct Live {
 impl Live {
     fn new(model: &str) -> Option<Live> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            eprintln!("passed over: live mounts need root and FUSE");
+            steadfast_testkit::skipped!("live mounts need root and FUSE");
             return None;
         }
         let place = tempfile::tempdir().unwrap();

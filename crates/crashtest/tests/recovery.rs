@@ -45,7 +45,7 @@ fn inside(run: &Run, recover: &str) -> Recoveries {
 #[test]
 fn each_fault_of_cuts_inside_the_recovery_is_noticed() {
     if !Path::new("/dev/fuse").exists() {
-        println!("skipped: no recovery can be recorded here");
+        steadfast_testkit::skipped!("no recovery can be recorded here");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -37,7 +37,7 @@ const CHECK: &str = "test -z \"$(find . -name 'f*' -size 0)\" || { echo a file i
 fn a_program_of_many_threads_is_recorded_and_the_thread_that_forgets_a_sync_is_found() {
     let dir = tempfile::tempdir().unwrap();
     if !std::path::Path::new("/dev/fuse").exists() {
-        println!("skipped: nothing can be recorded here");
+        steadfast_testkit::skipped!("nothing can be recorded here");
         return;
     }
     let script = WORKLOAD.replace("THREADS", &THREADS.to_string());

@@ -133,7 +133,7 @@ const WAYS: [Way; 9] = [
 fn a_set_uid_program_written_to_by_another_user_loses_its_privilege_at_once() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: other users need root");
+        return steadfast_testkit::skipped!("other users need root");
     }
     for write_back in [false, true] {
         let change = |options: &mut steadfast_fuse::MountOptions| {
@@ -158,7 +158,7 @@ fn a_set_uid_program_written_to_by_another_user_loses_its_privilege_at_once() {
 fn root_without_the_capability_to_keep_set_id_bits_does_not_keep_them() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: other users need root");
+        return steadfast_testkit::skipped!("other users need root");
     }
     for write_back in [false, true] {
         let change = |options: &mut steadfast_fuse::MountOptions| {
@@ -189,7 +189,7 @@ fn root_without_the_capability_to_keep_set_id_bits_does_not_keep_them() {
 fn set_id_bits_do_not_survive_a_write_through_an_overlay_either() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: other users need root");
+        return steadfast_testkit::skipped!("other users need root");
     }
     let change = |options: &mut steadfast_fuse::MountOptions| {
         options.allow_other = true;
@@ -217,7 +217,7 @@ fn set_id_bits_do_not_survive_a_write_through_an_overlay_either() {
         .args(["-t", "overlay", "overlay", "-o", &layers])
         .arg(&merged);
     if !mount.status().is_ok_and(|status| status.success()) {
-        return println!("skipped: no overlayfs over FUSE here");
+        return steadfast_testkit::skipped!("no overlayfs over FUSE here");
     }
     let seen = std::panic::catch_unwind(|| {
         let mut seen = Vec::new();
@@ -245,7 +245,7 @@ fn set_id_bits_do_not_survive_a_write_through_an_overlay_either() {
 fn every_reply_that_tells_of_a_set_id_file_is_trusted_for_the_moment_only() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: other users need root");
+        return steadfast_testkit::skipped!("other users need root");
     }
     let change = |options: &mut steadfast_fuse::MountOptions| {
         options.allow_other = true;

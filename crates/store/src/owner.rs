@@ -146,7 +146,7 @@ mod tests {
         };
         assert_eq!(cached.to_string().parse(), Ok(cached));
         if here.host.is_empty() || here.start.is_empty() {
-            return println!("skipped: there is no /proc");
+            return steadfast_testkit::skipped!("there is no /proc");
         }
         assert_eq!(here.state(), OwnerState::Runs);
         let later = Owner {

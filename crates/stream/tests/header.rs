@@ -71,7 +71,7 @@ fn printed(compiler: &str, language: &str) -> Option<String> {
     });
     std::fs::remove_dir_all(&dir).unwrap();
     if text.is_none() {
-        println!("skipped: there is no {compiler} here");
+        steadfast_testkit::skipped!("there is no {compiler} here");
     }
     text
 }

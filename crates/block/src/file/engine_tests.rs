@@ -134,7 +134,7 @@ fn corner_18_where_io_uring_is_refused_threads_stand_in_and_the_device_says_why(
 fn corner_18_batches_that_get_no_ring_are_carried_out_all_the_same() {
     static REFUSE: AtomicBool = AtomicBool::new(false);
     if !has_uring() {
-        return;
+        return steadfast_testkit::skipped!("this kernel gives no ring");
     }
     let dir = tempfile::tempdir().unwrap();
     let path = image(dir.path(), 256);
@@ -347,7 +347,7 @@ fn corner_18_no_space_on_the_host_is_an_error_that_names_the_block() {
         unshare.args(command).env(SMALL, dir.path()).output()
     };
     if !mounted(&["true"]).is_ok_and(|out| out.status.success()) {
-        eprintln!("skipped: no mount namespace to be had");
+        steadfast_testkit::skipped!("no mount namespace to be had");
         return;
     }
     let exe = std::env::current_exe().unwrap();

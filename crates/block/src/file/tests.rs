@@ -123,7 +123,9 @@ fn corner_19_another_process_is_refused() {
             .status()
     };
     // Where util-linux is missing, the in-process test above has to do.
-    let Ok(status) = try_lock() else { return };
+    let Ok(status) = try_lock() else {
+        return steadfast_testkit::skipped!("there is no flock");
+    };
     assert!(!status.success());
     drop(device);
     assert!(try_lock().unwrap().success());
@@ -363,7 +365,7 @@ fn direct_access_is_refused_or_replaced_where_the_host_cannot_do_it() {
         ..read_only()
     };
     let Ok(device) = open(path, options.clone()) else {
-        return;
+        return steadfast_testkit::skipped!("there is no {}", path.display());
     };
     assert!(!device.is_direct());
     assert!(device.direct_refusal().is_some());
@@ -433,7 +435,7 @@ fn a_block_device_has_its_size_is_locked_and_never_resized() {
     let path = image(&dir, 1024);
     let attached = match Loop::attach(&path) {
         Ok(attached) => attached,
-        Err(why) => return eprintln!("skipped: no loop device to be had: {why}"),
+        Err(why) => return steadfast_testkit::skipped!("no loop device to be had: {why}"),
     };
     for direct in [Direct::Off, Direct::Require] {
         for engine in [Engine::Caller, Engine::Threads(2), Engine::Uring] {

@@ -212,7 +212,7 @@ mod tests {
     fn ring() -> Option<Ring> {
         let ring = Ring::new();
         if let Err(error) = &ring {
-            eprintln!("skipped: {error}");
+            steadfast_testkit::skipped!("{error}");
         }
         ring.ok()
     }

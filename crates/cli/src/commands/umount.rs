@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_process_that_its_parent_has_not_reaped_has_ended() {
         let Ok(mut child) = std::process::Command::new("true").spawn() else {
-            return println!("skipped: there is no 'true'");
+            return steadfast_testkit::skipped!("there is no 'true'");
         };
         assert!(start_time(std::process::id()).is_some());
         // Waits for its end and leaves it a zombie.

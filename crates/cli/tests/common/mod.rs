@@ -31,7 +31,7 @@ pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
 pub(crate) fn can_mount() -> bool {
     let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
     if !can {
-        println!("skipped: mounting needs /dev/fuse and root here");
+        steadfast_testkit::skipped!("mounting needs /dev/fuse and root here");
     }
     can
 }
@@ -57,7 +57,7 @@ impl Place {
         let tmpfs = "/dev/shm";
         let is_tmpfs = rustix::fs::statfs(tmpfs).is_ok_and(|fs| fs.f_type == 0x0102_1994);
         if !is_tmpfs {
-            println!("skipped: there is no tmpfs at {tmpfs}");
+            steadfast_testkit::skipped!("there is no tmpfs at {tmpfs}");
             return None;
         }
         Some(Place::in_dir(tempfile::tempdir_in(tmpfs).unwrap()))

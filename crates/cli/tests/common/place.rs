@@ -1,5 +1,5 @@
 //! A directory of a test with stores and mount points.
-#![allow(dead_code, reason = "no program of tests uses all of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -99,7 +99,7 @@ impl Drop for Place {
 fn can_mount() -> bool {
     let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
     if !can {
-        println!("skipped: mounting needs /dev/fuse and root here");
+        steadfast_testkit::skipped!("mounting needs /dev/fuse and root here");
     }
     can
 }

@@ -1,5 +1,6 @@
 //! Runs the program under test and others, for a minute each at most, and returns their output.
 #![allow(dead_code, reason = "no program of tests uses all of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};

@@ -24,7 +24,7 @@ fn has(program: &str) -> bool {
     let found =
         Path::new("/usr/bin").join(program).exists() || Path::new("/bin").join(program).exists();
     if !found {
-        println!("skipped: there is no {program} here");
+        steadfast_testkit::skipped!("there is no {program} here");
     }
     found
 }
@@ -36,7 +36,7 @@ fn an_overlay_has_its_upper_layer_on_the_mount() {
     let _alone = common::alone();
     let kinds = fs::read_to_string("/proc/filesystems").unwrap();
     if !kinds.contains("\toverlay\n") || !has("unshare") {
-        println!("skipped: this kernel has no overlays");
+        steadfast_testkit::skipped!("this kernel has no overlays");
         return;
     }
     let Some(place) = Place::mounted("allow_other,suid,dev") else {

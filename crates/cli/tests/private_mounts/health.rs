@@ -52,7 +52,7 @@ fn a_volume_that_failed_says_so_wherever_it_is_looked_at() {
     );
     let output = place.command("unshare", &["-m", "sh", "-ec", &script]);
     if output.status.code() == Some(77) {
-        return println!("skipped: no private mounts: {}", said(&output));
+        return steadfast_testkit::skipped!("no private mounts: {}", said(&output));
     }
     assert!(output.status.success(), "{}", said(&output));
     let text = String::from_utf8_lossy(&output.stdout);

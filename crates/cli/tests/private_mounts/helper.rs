@@ -17,7 +17,7 @@ fn steadfast(dir: &Path, args: &[&str]) -> Output {
 /// A directory with a volume `img`, a mount point `mnt`, and the helpers in `sbin`.
 fn place() -> Option<tempfile::TempDir> {
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-        println!("skipped: mounting needs /dev/fuse and root here");
+        steadfast_testkit::skipped!("mounting needs /dev/fuse and root here");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn in_namespace(dir: &Path, script: &str) -> Option<Output> {
         .output()
         .unwrap();
     if output.status.code() == Some(77) {
-        println!("skipped: no overlay over /usr/sbin: {}", said(&output));
+        steadfast_testkit::skipped!("no overlay over /usr/sbin: {}", said(&output));
         return None;
     }
     Some(output)

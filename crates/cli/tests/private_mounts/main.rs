@@ -7,7 +7,7 @@ mod features;
 mod health;
 mod helper;
 mod manners;
-#[path = "../common/programs.rs"]
-mod programs;
 mod server_end;
 mod stream_show;
+
+use common::programs;

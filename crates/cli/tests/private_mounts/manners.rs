@@ -40,7 +40,7 @@ fn as_nobody(place: &Place, script: &str) -> Option<String> {
     );
     let output = place.command("unshare", &["-m", "sh", "-ec", &script]);
     if output.status.code() == Some(77) {
-        println!("skipped: setpriv, fusermount3 and a private /dev are needed");
+        steadfast_testkit::skipped!("setpriv, fusermount3 and a private /dev are needed");
         return None;
     }
     assert!(output.status.success(), "{}", said(&output));
@@ -207,7 +207,7 @@ fn a_kernel_without_fuse_is_named() {
     );
     let output = place.command("unshare", &["-m", "sh", "-c", &script]);
     if output.status.code() == Some(77) {
-        return println!("skipped: no private /dev: {}", said(&output));
+        return steadfast_testkit::skipped!("no private /dev: {}", said(&output));
     }
     assert_eq!(output.status.code(), Some(1));
     assert!(
@@ -312,7 +312,7 @@ fn the_service_is_one_that_systemd_takes() {
     let mut command = std::process::Command::new("systemd-analyze");
     let output = match command.args(["verify", "--man=no"]).arg(&path).output() {
         Ok(output) => output,
-        Err(e) => return println!("skipped: systemd-analyze: {e}"),
+        Err(e) => return steadfast_testkit::skipped!("systemd-analyze: {e}"),
     };
     assert!(output.status.success(), "{}", said(&output));
     assert!(!said(&output).contains("steadfast@"), "{}", said(&output));

@@ -74,7 +74,7 @@ fn a_limit_that_stays_is_no_surprise() {
     };
     let output = limited("");
     if output.status.code() == Some(77) {
-        return println!("skipped: no setpriv here");
+        return steadfast_testkit::skipped!("no setpriv here");
     }
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("(ulimit -f)"), "{}", said(&output));
@@ -161,7 +161,7 @@ fn the_systems_log_gets_messages_of_a_background_server_and_what_killed_it() {
     let text = format!("STEADFAST={PROGRAM}\n{text}");
     let output = place.command("unshare", &["-m", "sh", "-ec", &text]);
     if output.status.code() == Some(77) {
-        return println!("skipped: no bind mounts here: {}", said(&output));
+        return steadfast_testkit::skipped!("no bind mounts here: {}", said(&output));
     }
     assert!(output.status.success(), "{}", said(&output));
     let mut heard = Vec::new();
@@ -211,7 +211,7 @@ fn a_sparse_image_that_outgrows_its_file_system_is_warned_of_at_mount() {
     let text = format!("STEADFAST={PROGRAM}\n{text}");
     let output = place.command("unshare", &["-m", "sh", "-ec", &text]);
     if output.status.code() == Some(77) {
-        return println!("skipped: no tmpfs here: {}", said(&output));
+        return steadfast_testkit::skipped!("no tmpfs here: {}", said(&output));
     }
     let said = said(&output);
     assert!(output.status.success(), "{said}");

@@ -14,7 +14,7 @@ struct Mount {
 impl Mount {
     fn with(options: &str) -> Option<Mount> {
         if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs /dev/fuse and root here");
+            steadfast_testkit::skipped!("mounting needs /dev/fuse and root here");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -78,10 +78,10 @@ fn volumes_of_every_released_format_are_opened_read_and_written() {
         match output {
             Ok(output) if output.status.success() => {}
             Ok(output) if said(&output).contains("xz") => {
-                return println!("skipped: {}", said(&output));
+                return steadfast_testkit::skipped!("{}", said(&output));
             }
             Ok(output) => panic!("{}: {}", archive.display(), said(&output)),
-            Err(e) => return println!("skipped: tar: {e}"),
+            Err(e) => return steadfast_testkit::skipped!("tar: {e}"),
         }
     }
     let names = fs::read_dir(place.path())

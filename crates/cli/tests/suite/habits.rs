@@ -267,7 +267,7 @@ fn file_and_udev_know_a_volume() {
         .output()
     {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Err(e) => return println!("skipped: file: {e}"),
+        Err(e) => return steadfast_testkit::skipped!("file: {e}"),
     };
     for words in [
         "Steadfast volume, format 2, contract ordered, label \"my data\"",

@@ -79,7 +79,7 @@ fn a_handle_opens_its_inode_as_long_as_that_has_a_name_and_no_other() {
             .stdout
             .is_empty()
     {
-        println!("skipped: there is no python3");
+        steadfast_testkit::skipped!("there is no python3");
         place.end();
         return;
     }

@@ -16,8 +16,6 @@ mod modes;
 mod nfs;
 #[path = "../common/place.rs"]
 mod place;
-#[path = "../common/programs.rs"]
-mod programs;
 mod put;
 mod relaxed;
 mod serve_disk;
@@ -33,3 +31,5 @@ mod stream;
 mod table;
 mod transport;
 mod volume;
+
+use common::programs;

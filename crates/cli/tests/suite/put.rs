@@ -107,7 +107,7 @@ fn leftovers_are_removed_when_asked_to() {
 #[test]
 fn a_file_that_would_change_its_owner_or_may_not_be_written_is_refused() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: acting as another user needs root");
+        steadfast_testkit::skipped!("acting as another user needs root");
         return;
     }
     const NOBODY: u32 = 65534;
@@ -145,7 +145,7 @@ struct Volume {
 impl Volume {
     fn mounted(size: &str) -> Option<Volume> {
         if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs /dev/fuse and root here");
+            steadfast_testkit::skipped!("mounting needs /dev/fuse and root here");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

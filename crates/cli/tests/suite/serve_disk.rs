@@ -38,7 +38,7 @@ fn tools(names: &[&str]) -> bool {
             .status();
         let found = found.is_ok_and(|status| status.success());
         if !found {
-            println!("skipped: {name} is missing (scripts/setup.sh disk)");
+            steadfast_testkit::skipped!("{name} is missing (scripts/setup.sh disk)");
         }
         found
     })
@@ -225,7 +225,7 @@ fn fio_finds_what_it_wrote() {
     }
     let engines = Command::new("fio").arg("--enghelp").output().unwrap();
     if !said(&engines).contains("nbd") {
-        println!("skipped: this fio has no engine 'nbd'");
+        steadfast_testkit::skipped!("this fio has no engine 'nbd'");
         return;
     }
     let dir = place();
@@ -404,7 +404,7 @@ fn what_cannot_be_served_is_refused_by_name() {
 fn can_mount() -> bool {
     let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
     if !can {
-        println!("skipped: mounting needs /dev/fuse and root here");
+        steadfast_testkit::skipped!("mounting needs /dev/fuse and root here");
     }
     can
 }

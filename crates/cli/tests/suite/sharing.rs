@@ -92,7 +92,7 @@ fn two_processes_write_one_database_in_wal_mode() {
         "",
     );
     if output.wait_with_output().unwrap().status.code() == Some(77) {
-        return println!("skipped: sqlite3 is missing");
+        return steadfast_testkit::skipped!("sqlite3 is missing");
     }
     let script = "i=0; while [ $i -lt 60 ]; do echo \"INSERT INTO t VALUES ('$0', $i);\"; i=$((i + 1)); done |
         sqlite3 -bail -cmd '.timeout 30000' db";

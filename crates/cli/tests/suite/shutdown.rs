@@ -16,7 +16,7 @@ impl Place {
     /// A volume that commits nothing by itself, mounted.
     fn mounted() -> Option<Place> {
         if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs /dev/fuse and root here");
+            steadfast_testkit::skipped!("mounting needs /dev/fuse and root here");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

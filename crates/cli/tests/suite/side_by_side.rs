@@ -249,7 +249,7 @@ impl Reference {
         );
         let made = place.command("sh", &["-c", &script]);
         if !made.status.success() {
-            println!("skipped: no ext4 to compare with: {}", common::said(&made));
+            steadfast_testkit::skipped!("no ext4 to compare with: {}", common::said(&made));
             return None;
         }
         Some(Reference(dir))

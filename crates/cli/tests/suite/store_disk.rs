@@ -86,7 +86,7 @@ fn has_tools() -> bool {
         .filter(|tool| !has(tool))
         .collect();
     if !missing.is_empty() {
-        println!("skipped: {missing:?} missing");
+        steadfast_testkit::skipped!("{missing:?} missing");
     }
     missing.is_empty()
 }

@@ -234,7 +234,7 @@ fn a_cgroup_holds_what_has_lost_its_ancestors_and_is_removed_later() {
     );
     let mut running = Running::sh(&place, &script);
     let Some(cgroup) = cgroup_of(running.0.id()) else {
-        return println!("skipped: there is no cgroup of version 2 to write to");
+        return steadfast_testkit::skipped!("there is no cgroup of version 2 to write to");
     };
     let command = told(&place.path().join("pid"));
     assert!(cgroup.exists());
@@ -349,7 +349,7 @@ fn an_interrupt_from_the_terminal_comes_once() {
         \x20\x20n += 1; tell('interrupt', '')\n";
     fs::write(place.path().join("count.py"), count).unwrap();
     if Command::new("python3").arg("--version").output().is_err() {
-        return println!("skipped: there is no python3");
+        return steadfast_testkit::skipped!("there is no python3");
     }
     // `exec`: not every shell replaces itself by its last command, and the interrupt would end the shell.
     let line = format!("exec {PROGRAM} stream run tree --mount mnt -- python3 count.py");
@@ -359,7 +359,7 @@ fn an_interrupt_from_the_terminal_comes_once() {
     let terminal = terminal.stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
     let mut terminal = match terminal {
         Ok(terminal) => terminal,
-        Err(e) => return println!("skipped: script: {e}"),
+        Err(e) => return steadfast_testkit::skipped!("script: {e}"),
     };
     // The run handles the interrupt first: its number is smaller.
     let run: i32 = told(&place.path().join("run")).parse().unwrap();

@@ -28,7 +28,7 @@ fn offered() -> bool {
 /// A formatted image and a mount point, where mounts can be made.
 fn place() -> Option<tempfile::TempDir> {
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-        println!("skipped: mounting needs /dev/fuse and root here");
+        steadfast_testkit::skipped!("mounting needs /dev/fuse and root here");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ fn io_uring_that_was_asked_for_and_cannot_be_had_fails_the_mount() {
     if mounted.status.success() {
         let gone = programs::run_when_free(|| run(dir.path(), &["umount", "mnt"]));
         assert!(gone.status.success(), "{gone:?}");
-        return println!("skipped: the kernel offers it");
+        return steadfast_testkit::skipped!("the kernel offers it");
     }
     assert!(said.contains("enable_uring"), "{said}");
     assert_eq!(fs::read_dir(dir.path().join("mnt")).unwrap().count(), 0);
@@ -97,7 +97,7 @@ fn io_uring_that_was_asked_for_and_cannot_be_had_fails_the_mount() {
 fn a_process_that_may_not_use_io_uring_serves_through_the_device() {
     let Some(dir) = place() else { return };
     if !offered() {
-        return println!("skipped: the kernel does not offer FUSE over io_uring");
+        return steadfast_testkit::skipped!("the kernel does not offer FUSE over io_uring");
     }
     let log = format!("log={}/log", dir.path().display());
     let mut python = Command::new("python3");

@@ -77,7 +77,7 @@ impl Place {
     /// The same, if volumes can be mounted here.
     fn mountable() -> Option<Place> {
         if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs /dev/fuse and root here");
+            steadfast_testkit::skipped!("mounting needs /dev/fuse and root here");
             return None;
         }
         Some(Place::with_volume())
@@ -674,7 +674,7 @@ fn a_mount_is_trimmed_by_this_program_and_by_fstrim() {
             assert!(fstrim.status.success(), "{errors}");
             assert!(said.contains(&format!("{trimmed} bytes")), "{said}");
         }
-        Err(e) => println!("skipped fstrim: {e}"),
+        Err(e) => steadfast_testkit::skipped!("fstrim: {e}"),
     }
     assert!(fs::read(p.path("mnt/stays")).unwrap() == bytes);
     p.ok(&["umount", "mnt"]);

@@ -13,7 +13,7 @@ use steadfast_vfs::FileKind;
 
 fn calibration(fs: Kind, mount: &str, model: &str, cuts: usize) -> Option<Calibration> {
     if let Some(why) = unable(fs) {
-        eprintln!("passed over: {why}");
+        steadfast_testkit::skipped!("{why}");
         return None;
     }
     let options = Options {
@@ -100,7 +100,7 @@ const CHECK: &str = "test -e f || exit 0
 
 fn confirmed(fs: Kind, mount: &str, over: bool) -> Option<Confirmation> {
     if let Some(why) = unable(fs) {
-        eprintln!("passed over: {why}");
+        steadfast_testkit::skipped!("{why}");
         return None;
     }
     let checker = Checker::new(None, Some(CHECK.to_owned())).unwrap();

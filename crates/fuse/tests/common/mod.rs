@@ -345,7 +345,7 @@ impl Mount {
 
     fn of(fs: Watched, change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
         if !Path::new("/dev/fuse").exists() {
-            println!("skipped: there is no /dev/fuse here");
+            steadfast_testkit::skipped!("there is no /dev/fuse here");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -365,7 +365,7 @@ impl Mount {
                 dir,
             }),
             Err(e) if !rustix::process::geteuid().is_root() => {
-                println!("skipped: this user may not mount here: {e}");
+                steadfast_testkit::skipped!("this user may not mount here: {e}");
                 None
             }
             Err(e) => panic!("mount failed: {e}"),

@@ -172,7 +172,7 @@ fn a_stream_outlives_exec_and_its_program_may_move_itself() {
 #[test]
 fn a_set_user_id_program_has_its_parents_stream_and_cannot_be_moved_by_its_user() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: it takes root");
+        steadfast_testkit::skipped!("it takes root");
         return;
     }
     let Some(m) = mount() else { return };
@@ -227,11 +227,11 @@ fn a_set_user_id_program_has_its_parents_stream_and_cannot_be_moved_by_its_user(
 #[test]
 fn a_command_of_sudo_is_in_the_stream_of_the_user_who_called_it() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: it takes root");
+        steadfast_testkit::skipped!("it takes root");
         return;
     }
     if !Path::new("/etc/sudoers").exists() || Command::new("sudo").arg("-V").output().is_err() {
-        println!("skipped: there is no sudo here");
+        steadfast_testkit::skipped!("there is no sudo here");
         return;
     }
     let Some(m) = mount() else { return };
@@ -265,7 +265,7 @@ fn a_command_of_sudo_is_in_the_stream_of_the_user_who_called_it() {
         std::io::BufRead::read_line(&mut out, &mut line).unwrap();
         if line != "ready\n" {
             child.wait().unwrap();
-            println!("skipped: no mount namespace can be made here");
+            steadfast_testkit::skipped!("no mount namespace can be made here");
             return;
         }
         let waiting = Waiting(child);
@@ -409,14 +409,14 @@ fn the_longest_cgroup_decides_when_no_stream_was_set() {
         (fields[2] == "cgroup2").then(|| fields[1].to_owned())
     });
     let (Some(own), Some(mounted)) = (own, mounted) else {
-        println!("skipped: there are no cgroups of version 2 here");
+        steadfast_testkit::skipped!("there are no cgroups of version 2 here");
         return;
     };
     let name = format!("steadfast-test-{}", std::process::id());
     let above = format!("{}/{name}", own.trim_end_matches('/'));
     let dir = format!("{mounted}{above}");
     if fs::create_dir_all(format!("{dir}/deep/er")).is_err() {
-        println!("skipped: no cgroup can be made here");
+        steadfast_testkit::skipped!("no cgroup can be made here");
         return;
     }
     let _gone = Cgroups(dir.clone());
@@ -519,7 +519,7 @@ fn all_of_io_uring_belongs_to_the_process_that_made_the_ring() {
         waiting.set(&m, "fio");
         waiting.go();
         if !waiting.0.wait().unwrap().success() {
-            println!("skipped: fio does not run with {engine} here");
+            steadfast_testkit::skipped!("fio does not run with {engine} here");
             continue;
         }
         all_in(&m, "fio", 16);
@@ -541,7 +541,7 @@ fn a_loop_device_joins_the_stream_of_its_image() {
             String::from_utf8_lossy(&made.stdout).trim().to_owned()
         }
         _ => {
-            println!("skipped: no loop device can be made here");
+            steadfast_testkit::skipped!("no loop device can be made here");
             return;
         }
     };
@@ -558,7 +558,7 @@ fn a_loop_device_joins_the_stream_of_its_image() {
 #[test]
 fn requests_through_overlayfs_belong_to_the_caller() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: it takes root");
+        steadfast_testkit::skipped!("it takes root");
         return;
     }
     let change = |options: &mut steadfast_fuse::MountOptions| {
@@ -586,7 +586,7 @@ fn requests_through_overlayfs_belong_to_the_caller() {
         .stderr(Stdio::null())
         .status();
     if !mounted.is_ok_and(|status| status.success()) {
-        println!("skipped: overlayfs cannot be mounted here");
+        steadfast_testkit::skipped!("overlayfs cannot be mounted here");
         return;
     }
     let script = ": > $O/new; echo more >> $O/old; rm $O/new; mkdir $O/d";

@@ -37,12 +37,12 @@ fn inside(test: &str, options: &[&str]) -> bool {
         Ok(run) => {
             let said = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
             if said.contains("unshare failed") {
-                println!("skipped: no namespace can be made here");
+                steadfast_testkit::skipped!("no namespace can be made here");
             } else {
                 assert!(run.status.success() && said.contains("1 passed"), "{said}");
             }
         }
-        Err(e) => println!("skipped: unshare: {e}"),
+        Err(e) => steadfast_testkit::skipped!("unshare: {e}"),
     }
     false
 }
@@ -293,7 +293,7 @@ fn a_caller_from_outside_of_the_servers_namespace_joins_the_inodes_last_stream()
         .stdout(Stdio::piped())
         .spawn();
     let Ok(mut run) = run else {
-        println!("skipped: no namespace can be made here");
+        steadfast_testkit::skipped!("no namespace can be made here");
         return;
     };
     let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
@@ -316,7 +316,7 @@ fn a_caller_from_outside_of_the_servers_namespace_joins_the_inodes_last_stream()
         writeln!(run.stdin.take().unwrap()).unwrap();
         assert_eq!(after("done: ").as_deref(), Some("{\"inside\": 1}, 0"));
     } else {
-        println!("skipped: nothing can be mounted there");
+        steadfast_testkit::skipped!("nothing can be mounted there");
     }
     assert!(run.wait().unwrap().success());
 }

@@ -76,7 +76,7 @@ fn chmod(path: &Path, mode: u32) {
 /// A mount that others may use; only root can be another user.
 fn mounted(change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can act as other users");
+        steadfast_testkit::skipped!("only root can act as other users");
         return None;
     }
     Mount::new(|options| {

@@ -311,7 +311,7 @@ fn stores_through_a_mapping_arrive_and_are_read_back() {
         .status()
     {
         Ok(status) => assert!(status.success()),
-        Err(e) => return println!("skipped: python3: {e}"),
+        Err(e) => return steadfast_testkit::skipped!("python3: {e}"),
     }
     assert_eq!(&fs::read(&path).unwrap()[4999..5006], b".store.");
     let caller = steadfast_vfs::Caller::root();
@@ -429,7 +429,7 @@ fn times_of_every_size_go_through_unchanged() {
 fn special_files_keep_kind_and_device_number() {
     let m = mounted!();
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: only root makes device nodes");
+        return steadfast_testkit::skipped!("only root makes device nodes");
     }
     let make = |name: &str, kind, device| {
         rustix::fs::mknodat(CWD, m.join(name), kind, Mode::from_raw_mode(0o640), device).unwrap();
@@ -535,7 +535,7 @@ fn every_kind_of_sync_reaches_the_file_system_exactly_once() {
             assert!(status.success());
             assert_eq!(m.fs.syncs.load(SeqCst), 3);
         }
-        Err(e) => println!("skipped the ioctl: python3: {e}"),
+        Err(e) => steadfast_testkit::skipped!("the ioctl: python3: {e}"),
     }
 }
 
@@ -598,7 +598,7 @@ fn free_space_is_trimmed_by_ioctl_and_by_attribute() {
             let expected = [(0, u64::MAX, 65536), (4096, 12288, 65536)];
             assert_eq!(*m.fs.trims.lock().unwrap(), expected);
         }
-        Err(e) => println!("skipped the ioctl: python3: {e}"),
+        Err(e) => steadfast_testkit::skipped!("the ioctl: python3: {e}"),
     }
 }
 
@@ -631,12 +631,12 @@ fn a_buffered_read_during_a_direct_write_leaves_no_stale_page() {
         .spawn();
     let mut child = match child {
         Ok(child) => child,
-        Err(e) => return println!("skipped: python3: {e}"),
+        Err(e) => return steadfast_testkit::skipped!("python3: {e}"),
     };
     while m.fs.writes_begun.load(SeqCst) == before {
         if let Some(status) = child.try_wait().unwrap() {
             assert_eq!(status.code(), Some(77), "the writer failed");
-            return println!("skipped: no asynchronous I/O here");
+            return steadfast_testkit::skipped!("no asynchronous I/O here");
         }
         std::thread::yield_now();
     }
@@ -669,7 +669,7 @@ fn stores_past_the_end_come_to_the_server_after_the_size() {
         .status();
     match status {
         Ok(status) => assert!(status.success()),
-        Err(e) => return println!("skipped: python3: {e}"),
+        Err(e) => return steadfast_testkit::skipped!("python3: {e}"),
     }
     let seen = m.fs.seen.lock().unwrap();
     let grown = seen

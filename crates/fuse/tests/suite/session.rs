@@ -82,7 +82,7 @@ fn as_nobody(command: &str, dir: &std::path::Path) -> bool {
 #[test]
 fn corner_63_other_users_get_in_only_if_let_and_only_as_far_as_modes_permit() {
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: only root can become another user");
+        return steadfast_testkit::skipped!("only root can become another user");
     }
     let own = mounted!();
     assert!(!as_nobody("ls $D", &own.path()), "owner only");

@@ -87,7 +87,7 @@ fn a_c_program_works_in_the_streams_that_it_sets() {
         .args([&program, &source])
         .output();
     let Ok(compiled) = compiled else {
-        println!("skipped: there is no C compiler here");
+        steadfast_testkit::skipped!("there is no C compiler here");
         return;
     };
     let said = String::from_utf8_lossy(&compiled.stderr);

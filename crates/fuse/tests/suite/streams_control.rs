@@ -23,7 +23,7 @@ fn has_ended(pid: u32) -> bool {
 #[test]
 fn a_stream_of_another_user_is_not_entered_synced_or_changed() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: it takes root");
+        steadfast_testkit::skipped!("it takes root");
         return;
     }
     let Some(m) = mount() else { return };
@@ -204,7 +204,7 @@ fn a_volume_without_streams_says_why() {
 #[test]
 fn a_stream_that_ignores_syncs_commits_for_others_when_asked_and_reports_failure() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: it takes root");
+        steadfast_testkit::skipped!("it takes root");
         return;
     }
     let Some(m) = mount() else { return };

@@ -209,7 +209,7 @@ fn a_thousand_streams_and_ten_thousand_threads_are_measured() {
     };
     let threads: Result<Vec<_>, _> = (0..THREADS).map(work).collect();
     let Ok(threads) = threads else {
-        println!("skipped: this machine does not let a process have enough threads");
+        steadfast_testkit::skipped!("this machine does not let a process have enough threads");
         std::process::exit(0);
     };
     let of_threads = resident() - before;

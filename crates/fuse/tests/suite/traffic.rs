@@ -24,7 +24,7 @@ impl Traced {
     /// As root: the kernel need not ask the server whether root may open a file.
     fn new(change: impl FnOnce(&mut MountOptions)) -> Option<Traced> {
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: for other users, OPEN and RELEASE are among the requests");
+            steadfast_testkit::skipped!("for other users, OPEN and RELEASE are among the requests");
             return None;
         }
         // Requests are traced in the order in which this thread causes them: one queue, one server.
@@ -297,7 +297,7 @@ fn a_direct_write_is_seen_at_once_by_readers_that_have_the_file_in_the_cache() {
 fn a_direct_write_takes_capabilities_away_as_a_cached_one_does() {
     let Some(m) = Mount::new(|_| {}) else { return };
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can give a file capabilities");
+        steadfast_testkit::skipped!("only root can give a file capabilities");
         return;
     }
     // Version 2 of the attribute, one capability permitted.

@@ -280,7 +280,7 @@ fn times_that_were_set_or_made_by_writes_survive_later_write_back() {
 #[test]
 fn a_user_with_write_permission_alone_writes_truncates_and_closes() {
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: other users need root");
+        return steadfast_testkit::skipped!("other users need root");
     }
     let both = |options: &mut MountOptions| {
         options.write_back = true;

@@ -171,7 +171,7 @@ fn load(seed: u64, steps: usize) {
     let name = format!("steadfast-model-{}-{seed}", process::id());
     let dir = Scratch(env::temp_dir().join(name));
     if let Err(e) = fs::create_dir(&dir.0) {
-        eprintln!("skipped: no directory for temporary files: {e}");
+        steadfast_testkit::skipped!("no directory for temporary files: {e}");
         return;
     }
     let shape = Shape {

@@ -25,7 +25,7 @@ pub(crate) fn plugin() -> PathBuf {
 /// A directory with a flash image `disk`. None, with a word, where there is no nbdkit.
 pub(crate) fn place() -> Option<tempfile::TempDir> {
     if Command::new("nbdkit").arg("--version").output().is_err() {
-        println!("skipped: nbdkit is missing (apt-get install nbdkit)");
+        steadfast_testkit::skipped!("nbdkit is missing (apt-get install nbdkit)");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ fn ours() -> Option<String> {
 #[test]
 fn the_table_of_functions_is_laid_out_as_the_header_says() {
     let Some(ours) = ours() else {
-        println!("skipped: nbdkit is missing (apt-get install nbdkit)");
+        steadfast_testkit::skipped!("nbdkit is missing (apt-get install nbdkit)");
         return;
     };
     let dir = tempfile::tempdir().unwrap();
@@ -42,13 +42,13 @@ fn the_table_of_functions_is_laid_out_as_the_header_says() {
     let compiled = match compiled {
         Ok(output) => output,
         Err(_) => {
-            println!("skipped: there is no C compiler");
+            steadfast_testkit::skipped!("there is no C compiler");
             return;
         }
     };
     let said = String::from_utf8_lossy(&compiled.stderr);
     if said.contains("nbdkit-plugin.h: No such file") {
-        println!("skipped: the header is missing (apt-get install nbdkit-plugin-dev)");
+        steadfast_testkit::skipped!("the header is missing (apt-get install nbdkit-plugin-dev)");
         return;
     }
     assert!(compiled.status.success(), "{said}");

@@ -755,7 +755,7 @@ fn both_families_of_addresses_are_served_and_exports_on_all_volumes_found() {
     let served = ExportedVolume::new(Arc::clone(&fs), "test");
     let server = match Server::start(vec![served], vec![export()], &options) {
         Ok(server) => server,
-        Err(e) => return println!("skipped: no IPv6 here ({e})"),
+        Err(e) => return steadfast_testkit::skipped!("no IPv6 here ({e})"),
     };
     for address in server.addresses() {
         let mut c = Client::connect(*address);

@@ -5,31 +5,10 @@
 
 #[path = "plans/groups.rs"]
 mod groups;
-#[path = "crash/sequences.rs"]
-mod sequences;
 #[path = "plans/table.rs"]
 mod table;
 
-/// Elements of the sequences of the crash exploration.
-mod explore {
-    use steadfast_model::op::Op;
-
-    /// Calls, and those before them.
-    pub struct Sequence {
-        pub setup: Vec<Op>,
-        pub calls: Vec<Op>,
-    }
-
-    impl Clone for Sequence {
-        fn clone(&self) -> Sequence {
-            Sequence {
-                setup: self.setup.clone(),
-                calls: self.calls.clone(),
-            }
-        }
-    }
-}
-
+use super::crash::sequences;
 use groups::{Call, groups};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -182,7 +182,7 @@ fn larger(name: &str, bounds: &Bounds) {
     if long() {
         holds(name, &search::explore(bounds, 100_000_000));
     } else {
-        println!("skipped: STEADFAST_LONG=1 visits up to 10^8 states");
+        steadfast_testkit::skipped!("STEADFAST_LONG=1 visits up to 10^8 states");
     }
 }
 

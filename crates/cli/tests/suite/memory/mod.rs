@@ -204,7 +204,7 @@ fn udev_and_file_know_such_a_volume() {
         .output()
         .is_err()
     {
-        return println!("skipped: there is no file(1)");
+        return steadfast_testkit::skipped!("there is no file(1)");
     }
     let named = said(&place.command("file", &["-m", magic, "img"]));
     for what in ["persistent memory", "format 1", "label \"test\""] {
@@ -318,7 +318,7 @@ fn a_file_on_a_disk_is_refused_but_for_reading() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     // tmpfs and overlayfs on it.
     if rustix::fs::statfs(disk.path()).unwrap().f_type == 0x0102_1994 {
-        return println!("skipped: the build lies on tmpfs");
+        return steadfast_testkit::skipped!("the build lies on tmpfs");
     }
     let image = disk.path().join("img");
     let name = image.to_str().unwrap();

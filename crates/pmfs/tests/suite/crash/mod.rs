@@ -8,7 +8,7 @@
 mod explore;
 mod mutants;
 mod rules;
-mod sequences;
+pub(crate) mod sequences;
 
 use explore::{Sequence, Sum, explore};
 use sequences::Choice;
