@@ -98,6 +98,15 @@ pub fn first_seed(otherwise: u64) -> u64 {
     seed.and_then(|seed| seed.parse().ok()).unwrap_or(otherwise)
 }
 
+/// Seeds of an exploration without planted faults: `count` of them from [`first_seed`] on, or from 1.
+///
+/// `scripts/test.sh` derives `STEADFAST_SEED` from the commit, so that each commit tries others. A failure names its seed.
+#[must_use]
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    let first = first_seed(1);
+    first..first + count
+}
+
 /// Bytes that a seed decides, some hundred; a fuzz target reads zeros after them.
 #[must_use]
 pub fn input(seed: u64) -> Vec<u8> {

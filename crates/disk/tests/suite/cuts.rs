@@ -217,7 +217,7 @@ fn rounds(short: u64) -> u64 {
 
 #[test]
 fn a_cut_returns_a_served_disk_to_exactly_its_last_flush() {
-    for seed in 0..3 {
+    for seed in steadfast_testkit::seeds(3) {
         let found = histories(EXACT, None, rounds(100), seed);
         assert!(found.wrong.is_empty(), "{found:?}");
         assert_eq!(found.later, 0);
@@ -227,7 +227,7 @@ fn a_cut_returns_a_served_disk_to_exactly_its_last_flush() {
 
 #[test]
 fn if_full_epochs_flush_a_cut_returns_to_a_later_moment_at_the_most() {
-    for seed in 0..3 {
+    for seed in steadfast_testkit::seeds(3) {
         let found = histories(WhenFull::Flush, None, rounds(60), seed);
         assert!(found.wrong.is_empty(), "{found:?}");
         assert!(found.last_flush > 20 && found.later > 0, "{found:?}");

@@ -15,7 +15,7 @@ fn every_crash_returns_to_the_last_flush() {
             .map(|plan| {
                 scope.spawn(move || {
                     let mut total = Report::default();
-                    for seed in 1..=runs {
+                    for seed in steadfast_testkit::seeds(runs) {
                         total += run(plan, seed, operations, Faults::default()).unwrap();
                     }
                     println!("{}: {total:?}", plan.name);

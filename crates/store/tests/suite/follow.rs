@@ -52,7 +52,7 @@ fn write(disk: &StoreDevice, model: &mut [u8], at: u64, count: u64, number: u8) 
 
 #[test]
 fn each_state_is_a_flush_and_later_than_the_one_before() {
-    for seed in 0..12 {
+    for seed in steadfast_testkit::seeds(12) {
         let mut random = Random(seed + 1);
         let store = Arc::new(InMemory::new());
         let client = Client::of(&store);

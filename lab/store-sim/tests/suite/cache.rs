@@ -389,7 +389,7 @@ fn after_any_crash_the_disk_is_the_last_flush_and_without_its_cache_one_within_t
         None => 25,
     };
     let (mut flushes, mut salvaged) = (0, 0);
-    for seed in 1..=seeds {
+    for seed in steadfast_testkit::seeds(seeds) {
         match run(seed, trouble(), (None, Faults::default()), false) {
             Ok(done) => (flushes, salvaged) = (flushes + done.0, salvaged + done.1),
             Err(wrong) => panic!("{wrong}"),

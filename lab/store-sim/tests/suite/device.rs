@@ -237,7 +237,7 @@ fn a_disk_that_machines_take_from_one_another_is_always_a_flush() {
         ..Trouble::plenty()
     };
     let (mut opened, mut acknowledged) = (0, 0);
-    for seed in 1..=seeds {
+    for seed in steadfast_testkit::seeds(seeds) {
         let judge = run(seed, trouble, Faults::default());
         if let Some(wrong) = judge.wrong {
             panic!("seed {seed}: {wrong}");

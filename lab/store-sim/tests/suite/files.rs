@@ -118,7 +118,7 @@ fn synced_files_are_there_after_every_take_over() {
     } else {
         3
     };
-    for seed in 1..=seeds {
+    for seed in steadfast_testkit::seeds(seeds) {
         let clock = Clock::new();
         let store = SimStore::new(clock.clone(), seed, Trouble::default());
         let _pace = Pace::start(clock, 500);

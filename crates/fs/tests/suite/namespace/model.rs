@@ -130,7 +130,7 @@ fn the_file_system_does_what_the_model_does_for_long() {
         users: true,
         ..Shape::default()
     };
-    for seed in 0..6 {
+    for seed in steadfast_testkit::seeds(6) {
         let contract = Contract::ALL[seed as usize % 3];
         run(seed, shape, Setting { contract, ..ROOMY }, 3000).unwrap();
     }

@@ -137,7 +137,7 @@ fn the_file_system_does_what_the_model_does_for_long() {
         users: true,
         ..Shape::default()
     };
-    for seed in 0..4 {
+    for seed in steadfast_testkit::seeds(4) {
         run(seed, shape, seed % 2 == 1, 3000).unwrap();
     }
 }

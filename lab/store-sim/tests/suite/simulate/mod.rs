@@ -92,7 +92,7 @@ fn an_acknowledged_flush_is_in_every_later_opening() {
     };
     let now = std::time::Instant::now();
     let (mut acks, mut openings, mut requests, mut reads, mut snapshots) = (0, 0, 0, 0, 0);
-    for seed in 1..=seeds {
+    for seed in steadfast_testkit::seeds(seeds) {
         let run = run(seed, Faults::default());
         if let Some(wrong) = run.wrong {
             panic!("seed {seed}: {wrong}");
