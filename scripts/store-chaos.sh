@@ -60,7 +60,7 @@ case $flush in
 esac
 case $mutate in
   ''|file|transaction|commit) ;;
-  lag) [ "$flush" = cache ] && [ "$on" != file ] || { warn "--mutate lag needs --flush cache on s3"; exit 2; } ;;
+  lag) if [ "$flush" != cache ] || [ "$on" = file ]; then warn "--mutate lag needs --flush cache on s3"; exit 2; fi ;;
   *) warn "--mutate takes 'file', 'transaction', 'commit' or 'lag', not '$mutate'"; exit 2 ;;
 esac
 case $on in
