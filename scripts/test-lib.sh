@@ -54,9 +54,8 @@ limited() { timeout --kill-after=30 "$@"; }
 without_warnings() {
   local status=0 log
   log=$(mktemp "$WORK/warnings.XXXXXX")
-  "$@" 2> >(tee "$log" >&2) || status=$?
-  # The copy is whole when its writer has ended.
-  wait $! 2>/dev/null || true
+  "$@" 2>"$log" || status=$?
+  cat "$log" >&2
   if ((status == 0)) && grep -q '^warning' "$log"; then
     warn "the compiler warns"
     status=1

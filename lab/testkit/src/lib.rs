@@ -107,6 +107,16 @@ pub fn seeds(count: u64) -> std::ops::Range<u64> {
     first..first + count
 }
 
+/// The name of a test for libtest's `--exact`: a test that starts its own program again passes `module_path!()`. With a wrong
+/// name, libtest runs nothing and succeeds.
+#[must_use]
+pub fn test_name(module: &str, test: &str) -> String {
+    match module.split_once("::") {
+        Some((_program, module)) => format!("{module}::{test}"),
+        None => test.to_owned(),
+    }
+}
+
 /// Bytes that a seed decides, some hundred; a fuzz target reads zeros after them.
 #[must_use]
 pub fn input(seed: u64) -> Vec<u8> {
@@ -136,6 +146,13 @@ pub fn each_input(runs: u64, body: impl Fn(&[u8])) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_test_finds_itself_by_its_name() {
+        let name = test_name(module_path!(), "a_test_finds_itself_by_its_name");
+        assert_eq!(std::thread::current().name(), Some(&*name));
+        assert_eq!(test_name("program", "a"), "a");
+    }
 
     #[test]
     fn a_seed_repeats_its_numbers_and_has_its_own() {

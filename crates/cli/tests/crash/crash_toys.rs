@@ -306,7 +306,11 @@ fn tested(toy: &Toy, repaired: bool, dir: &Path) -> (i32, Value) {
         .args(["--fs", "ext4,xfs,btrfs,posix"])
         .args(["--setup", toy.setup, "--check", toy.check, "--"])
         .arg(this)
-        .args(["--exact", "toy", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            &steadfast_testkit::test_name(module_path!(), "toy"),
+        ])
+        .args(["--nocapture", "--test-threads=1"])
         .env(TOY, format!("{}{suffix}", toy.name))
         .env("TMPDIR", dir)
         .output()

@@ -86,7 +86,11 @@ impl Run {
     fn try_words(&self, words: &[&[u8]]) -> (bool, String) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["--exact", "recorder", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                &steadfast_testkit::test_name(module_path!(), "recorder"),
+            ])
+            .args(["--nocapture", "--test-threads=1"])
             .env(ROLE, self.trace())
             .env(
                 format!("{ROLE}_COMMAND"),

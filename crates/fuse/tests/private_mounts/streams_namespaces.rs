@@ -30,7 +30,11 @@ fn inside(test: &str, options: &[&str]) -> bool {
         .args(["--pid", "--fork"])
         .args(options)
         .arg(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
+        .args([
+            &steadfast_testkit::test_name(module_path!(), test),
+            "--exact",
+            "--nocapture",
+        ])
         .env(INSIDE, test)
         .output();
     match run {
@@ -248,7 +252,11 @@ fn streams_are_off_where_proc_hides_processes_from_the_server() {
         let run = Command::new("setpriv")
             .args(["--reuid", &other, "--regid", &other, "--clear-groups"])
             .arg(std::env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture"])
+            .args([
+                &steadfast_testkit::test_name(module_path!(), test),
+                "--exact",
+                "--nocapture",
+            ])
             .output();
         let run = run.unwrap();
         let said = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
@@ -287,7 +295,11 @@ fn a_caller_from_outside_of_the_servers_namespace_joins_the_inodes_last_stream()
     let run = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc"])
         .arg(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
+        .args([
+            &steadfast_testkit::test_name(module_path!(), test),
+            "--exact",
+            "--nocapture",
+        ])
         .env(INSIDE, test)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

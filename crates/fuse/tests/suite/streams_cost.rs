@@ -55,6 +55,7 @@ fn child(depth: u32, from: From) -> Command {
         From::FirstThread => "python3".to_owned(),
         From::OtherThread => std::env::current_exe().unwrap().display().to_string(),
     };
+    let measured = steadfast_testkit::test_name(module_path!(), "first_requests_are_measured");
     let mut words = Vec::new();
     for _ in 0..depth {
         words.extend(["sh", "-c", "\"$@\"; true", "sh"]);
@@ -62,12 +63,7 @@ fn child(depth: u32, from: From) -> Command {
     words.push(&program);
     words.extend(match from {
         From::FirstThread => &["-c", WRITER][..],
-        From::OtherThread => &[
-            "--ignored",
-            "--exact",
-            "first_requests_are_measured",
-            "--nocapture",
-        ],
+        From::OtherThread => &["--ignored", "--exact", &measured, "--nocapture"],
     });
     let mut command = Command::new(words[0]);
     command

@@ -161,7 +161,11 @@ impl Program {
     fn start(test: &str, variable: &str, value: &std::path::Path) -> Program {
         more_descriptors();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
+            .args([
+                "--exact",
+                &steadfast_testkit::test_name(module_path!(), test),
+                "--nocapture",
+            ])
             .env(variable, value)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

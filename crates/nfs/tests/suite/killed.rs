@@ -57,7 +57,11 @@ struct Running {
 
 fn start(image: &Path) -> Running {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_server_that_is_killed", "--nocapture"])
+        .args([
+            "--exact",
+            &steadfast_testkit::test_name(module_path!(), "the_server_that_is_killed"),
+        ])
+        .arg("--nocapture")
         .env(IMAGE, image)
         .stdout(Stdio::piped())
         .spawn()
