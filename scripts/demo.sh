@@ -31,8 +31,8 @@ done
 reason=$(fuse_reason)
 [ -z "$reason" ] || unable "cannot mount here: $reason"
 
-step "Build (release)"
-build_release
+step "Build (the command alone, profile 'quick')"
+build_quick
 started=$SECONDS
 
 make_workdir "${TMPDIR:-/tmp}"

@@ -414,6 +414,14 @@ build_release() {
   [ -x "$STEADFAST" ] || die "the build left no $STEADFAST"
 }
 
+# The command without its optional features, built soon: for the demonstration.
+build_quick() {
+  if [ -n "$GIVEN_STEADFAST" ]; then build_release; return; fi
+  STEADFAST=$TARGET/quick/steadfast
+  (cd "$ROOT" && cargo build --profile quick --no-default-features --locked -p steadfast-cli) || die "the build failed"
+  [ -x "$STEADFAST" ] || die "the build left no $STEADFAST"
+}
+
 # build_driver NAME [cargo options…]: a program of bench/. Sets DRIVER.
 build_driver() {
   local driver=$1 profile=release

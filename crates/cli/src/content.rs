@@ -366,6 +366,7 @@ mod tests {
         first_on_device(&file, bytes, &mut |_, _| {}).ok()?
     }
 
+    #[cfg(feature = "pm")]
     #[test]
     fn a_device_is_looked_at_where_known_formats_keep_copies() {
         let bytes = 300 << 30;

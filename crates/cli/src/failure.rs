@@ -19,8 +19,10 @@ pub(crate) enum Code {
     /// `crash test` and its steps could not run.
     NotRun = 3,
     /// The budget of `crash test` ended early.
+    #[cfg_attr(not(feature = "crash"), allow(dead_code, reason = "see `features`"))]
     CutShort = 4,
     /// Another machine took over a volume that this one served.
+    #[cfg_attr(not(feature = "nfs"), allow(dead_code, reason = "see `features`"))]
     Fenced = 5,
     /// `fsck` could not run.
     CouldNotRun = 8,
@@ -48,6 +50,8 @@ pub(crate) enum Kind {
     HoldsData,
     /// A file or device holds no volume.
     NotAVolume,
+    /// The program was built without the feature.
+    NotBuilt,
 }
 
 /// See the module's header.

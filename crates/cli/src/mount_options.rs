@@ -5,6 +5,9 @@ mod table;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::failure::Failure;
+use crate::features::Feature;
+use crate::volume::store::StoreSettings;
 use table::{Effect, ROWS, Row, Word};
 
 /// All options of `-o`: those of the mount, of the file system, and of this command.
@@ -17,7 +20,7 @@ pub(crate) struct Options {
     /// In persistent memory: overwrites go to their place.
     pub(crate) in_place: bool,
     /// Options of a volume on an object store.
-    pub(crate) store: crate::volume::store::StoreSettings,
+    pub(crate) store: StoreSettings,
     /// Interval at which to look for flushes of another machine, which writes the volume.
     pub(crate) follow: Option<Duration>,
     /// The volume must run under this contract.
@@ -40,7 +43,7 @@ impl Default for Options {
             mount: steadfast_fuse::MountOptions::new(PathBuf::new()),
             volume: steadfast_fs::MountOptions::default(),
             in_place: false,
-            store: crate::volume::store::StoreSettings::default(),
+            store: StoreSettings::default(),
             follow: None,
             contract: None,
             direct: None,
@@ -56,6 +59,17 @@ impl Options {
     /// Whether nothing is changed, not even the log replayed on the image.
     pub(crate) fn read_only(&self) -> bool {
         self.volume.read_only
+    }
+
+    /// Refuses options of features that are not built.
+    pub(crate) fn check_features(&self) -> Result<(), Failure> {
+        if self.store != StoreSettings::default() || self.follow.is_some() {
+            Feature::Store.require("mount options of object stores")?;
+        }
+        if self.in_place {
+            Feature::Pm.require("the mount option 'in_place'")?;
+        }
+        Ok(())
     }
 
     pub(crate) fn set_read_only(&mut self, read_only: bool) {

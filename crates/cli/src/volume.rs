@@ -1,11 +1,33 @@
 //! Everything that touches a volume: the only place that calls `steadfast_fs`, `steadfast_pmfs`, `steadfast_block`
 //! (to open) and `steadfast_crash`, so that the commands do not depend on their interfaces.
+//!
+//! Each kind of medium has a module; without its feature (`features`), one of the same interface in its place.
 
 mod check;
+#[cfg(feature = "store")]
 pub(crate) mod copy;
+#[cfg(feature = "crash")]
 mod crashes;
+#[cfg(feature = "flash")]
+pub(crate) mod flash;
+#[cfg(not(feature = "flash"))]
+#[path = "volume/without_flash.rs"]
+pub(crate) mod flash;
+#[cfg(feature = "pm")]
 mod memory;
+#[cfg(not(feature = "pm"))]
+#[path = "volume/without_memory.rs"]
+mod memory;
+#[cfg(feature = "store")]
 mod replica;
+#[cfg(not(feature = "store"))]
+#[path = "volume/without_replica.rs"]
+mod replica;
+mod settings;
+#[cfg(feature = "store")]
+pub(crate) mod store;
+#[cfg(not(feature = "store"))]
+#[path = "volume/without_store.rs"]
 pub(crate) mod store;
 
 use std::path::{Path, PathBuf};
@@ -14,25 +36,23 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, DeviceError, Direct, FileDevice, FileOptions};
-use steadfast_flash::ImageStore;
 use steadfast_fs::{Fs, JournalState, MkfsOptions, TrimRange};
-use steadfast_ftl::{Disk, DiskError, WhenFull};
 use steadfast_journal::{Journal, LogItem, LogSummary};
-use steadfast_pmfs::PmFs;
 use steadfast_vfs::{FileSystem, Replica};
 
-use crate::commands::ftl;
 use crate::failure::{Failure, Kind, notice};
 use crate::mount_options::Options;
 
+#[cfg(feature = "crash")]
 pub(crate) use steadfast_crash::Medium;
 pub(crate) use steadfast_fs::{BlockPlace, Contract, InodeShown, Inspector, LeafShown, VolumeMap};
 
-pub(crate) use check::{Checked, Finding, Verdict, check};
+pub(crate) use check::{Checked, Verdict, check};
+#[cfg(feature = "crash")]
 pub(crate) use crashes::{Explored, PutExplored, explore_crashes, explore_put};
+#[cfg(feature = "pm")]
 pub(crate) use memory::view::{MemoryView, words as memory_words};
-pub(crate) use memory::{create_memory, is_memory, make_in_memory, open_memory};
-pub(crate) use steadfast_pm::Region;
+pub(crate) use memory::{Region, create_memory, is_memory, make_in_memory, open_memory};
 
 /// An open image.
 pub(crate) enum Device {
@@ -125,7 +145,7 @@ pub(crate) fn open_device_within(
     };
     let begun = Instant::now();
     let mut told = false;
-    let flash = ImageStore::is_image(image).unwrap_or(false);
+    let flash = flash::is_image(image).unwrap_or(false);
     let memory = is_memory(image);
     loop {
         let opened = if let Some(url) = store::url(image) {
@@ -133,7 +153,7 @@ pub(crate) fn open_device_within(
         } else if memory {
             memory::open(image, access)
         } else if flash {
-            open_flash(image, access)
+            flash::open(image, access)
         } else {
             open_file(image, &options)
         };
@@ -160,7 +180,7 @@ pub(crate) fn medium(image: &Path) -> &'static str {
         "store"
     } else if is_memory(image) {
         "pm"
-    } else if ImageStore::is_image(image).unwrap_or(false) {
+    } else if flash::is_image(image).unwrap_or(false) {
         "flash"
     } else {
         "block"
@@ -201,22 +221,6 @@ fn open_file(image: &Path, options: &FileOptions) -> Result<Device, Unopened> {
         eprintln!("steadfast: note: {}: {refusal}", image.display());
     }
     Ok(Device::Block(Arc::new(device)))
-}
-
-/// A disk in a flash image; a volume on it flushes before an epoch is full.
-fn open_flash(image: &Path, access: Access) -> Result<Device, Unopened> {
-    let device: Result<Arc<dyn BlockDevice>, DiskError> = match access {
-        Access::Change => Disk::open(image, WhenFull::default())
-            .map(|disk| Arc::new(disk) as Arc<dyn BlockDevice>),
-        Access::Look | Access::Scan => {
-            Disk::open_read_only(image).map(|disk| Arc::new(disk) as Arc<dyn BlockDevice>)
-        }
-        Access::Peek => Disk::peek(image).map(|disk| Arc::new(disk) as Arc<dyn BlockDevice>),
-    };
-    device.map(Device::Block).map_err(|e| match e {
-        DiskError::InUse { .. } => Unopened::InUse(in_use(image)),
-        e => Unopened::Failed(ftl::failure(image, e)),
-    })
 }
 
 /// A process that holds an image exclusively.
@@ -458,13 +462,13 @@ pub(crate) struct Volume {
 enum Mounted {
     Block(Arc<Fs>),
     Replica(replica::Following),
-    Memory(Arc<PmFs>),
+    Memory(memory::Memory),
 }
 
 /// Mounts a volume that another machine writes, and follows it. `tell` receives errors that occur meanwhile.
 pub(crate) fn mount_replica(
     image: &Path,
-    follower: steadfast_store::Follower,
+    follower: store::Follower,
     device: &Device,
     interval: Duration,
     options: &Options,
@@ -508,7 +512,7 @@ pub(crate) fn mount(
         Device::Memory(region) => {
             let (fs, told) = memory::mount(image, region, options)?;
             let volume = Volume {
-                fs: Mounted::Memory(Arc::new(fs)),
+                fs: Mounted::Memory(fs),
                 image: image.to_owned(),
             };
             return Ok((volume, told));
@@ -541,11 +545,12 @@ impl Volume {
         match &self.fs {
             Mounted::Block(fs) => Arc::clone(fs) as Arc<dyn FileSystem>,
             Mounted::Replica(following) => Arc::clone(&following.replica) as Arc<dyn FileSystem>,
-            Mounted::Memory(fs) => Arc::clone(fs) as Arc<dyn FileSystem>,
+            Mounted::Memory(fs) => fs.file_system(),
         }
     }
 
     /// The volume, for serving over NFS.
+    #[cfg(feature = "nfs")]
     pub(crate) fn served(&self, image: &Path) -> steadfast_nfs::ExportedVolume {
         let mut served =
             steadfast_nfs::ExportedVolume::new(self.file_system(), image.display().to_string());
@@ -554,7 +559,7 @@ impl Volume {
                 file_bytes_max: steadfast_fs::layout::FILE_BYTES_MAX,
                 links_max: steadfast_fs::layout::LINK_MAX,
             },
-            Mounted::Memory(_) => memory::limits(),
+            Mounted::Memory(fs) => fs.limits(),
         };
         served.read_only = self.read_only();
         served.sync = match &self.fs {
@@ -578,7 +583,7 @@ impl Volume {
         match &self.fs {
             Mounted::Block(fs) => fs.is_read_only(),
             Mounted::Replica(_) => true,
-            Mounted::Memory(fs) => fs.health().read_only,
+            Mounted::Memory(fs) => fs.read_only(),
         }
     }
 
@@ -611,7 +616,7 @@ impl Volume {
                 closed.map(|()| told).map_err(|e| closing(e.to_string()))
             }
             Mounted::Memory(fs) => {
-                (fs.unmount()).map_err(|e| closing(e.to_string()))?;
+                fs.unmount().map_err(closing)?;
                 Ok(Vec::new())
             }
         }

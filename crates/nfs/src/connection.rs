@@ -32,7 +32,8 @@ use crate::memory::{Account, Budget, Waiter};
 use crate::reactor::Reactor;
 use crate::record::Assembler;
 use crate::rpc;
-use crate::tls::{Security, Session};
+use crate::security::Security;
+use crate::tls::Session;
 use input::{Input, Received};
 
 /// Bytes of a worker's buffer: a WRITE of 64 KiB fits.

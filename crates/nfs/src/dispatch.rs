@@ -27,7 +27,7 @@ use crate::mountd::{self, Mounts};
 use crate::procedures::{self, Context, Debts};
 use crate::reply::Reply;
 use crate::rpc::{self, Call, Message};
-use crate::tls::Security;
+use crate::security::Security;
 use crate::volume::Volume;
 use crate::watch::Watch;
 use steadfast_vfs::Note;

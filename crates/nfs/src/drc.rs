@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use nfs3_types::nfs3::NFS_PROGRAM;
 
 use crate::connection::Connection;
-use crate::tls::Security;
+use crate::security::Security;
 
 /// Time that a reply is kept: longer than clients take to retransmit a call over a new connection.
 pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(120);

@@ -10,8 +10,9 @@ use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
 use crate::auth::{Anonymous, Squash};
+use crate::security::Security;
 use crate::subtree::Subtree;
-use crate::tls::{Security, Tls};
+use crate::tls::Tls;
 use crate::volume::Volume;
 
 /// Only privileged programs of a client may use ports below this one.

@@ -23,7 +23,7 @@ use crate::drc::Key;
 use crate::record::MARK_BYTES;
 use crate::reply::Reply;
 use crate::rpc;
-use crate::tls::Security;
+use crate::security::Security;
 
 const VERSION: u8 = 1;
 const REPLY_AT: usize = 48;

@@ -62,9 +62,14 @@ mod reload;
 mod reply;
 mod rpc;
 mod rpcbind;
+mod security;
 mod server;
 mod slots;
 mod subtree;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
 mod tls;
 mod volume;
 mod watch;
@@ -79,6 +84,7 @@ pub use gate::Gate;
 pub use ipnet::IpNet;
 pub use reload::{Reloaded, Reloader, Retired, Source};
 pub use rpcbind::Registration;
+pub use security::Security;
 pub use server::{Counters, Ended, Error, Options, Server, Stopper, THREADS_DEFAULT, THREADS_MAX};
-pub use tls::{Security, Tls, TlsError};
+pub use tls::{Tls, TlsError};
 pub use volume::{ExportedVolume, Limits};

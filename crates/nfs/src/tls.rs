@@ -20,6 +20,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use crate::ending::Ending;
+use crate::security::Security;
 
 /// The application protocol (ALPN) of RPC.
 const ALPN: &[u8] = b"sunrpc";
@@ -27,23 +28,6 @@ const ALPN: &[u8] = b"sunrpc";
 const SEALED_AT_ONCE: usize = 64 << 10;
 /// Bytes of a TLS record's header. The last two are the length of the body.
 const HEADER_BYTES: usize = 5;
-
-/// Protection of a connection, in the terms of Linux's exports and mounts, in ascending order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-#[cfg_attr(
-    feature = "options",
-    derive(clap::ValueEnum, serde::Deserialize),
-    serde(rename_all = "lowercase")
-)]
-pub enum Security {
-    /// None
-    #[default]
-    None,
-    /// TLS: no third party can read or change the data
-    Tls,
-    /// TLS, and the client has presented a certificate
-    Mtls,
-}
 
 /// Errors of the TLS settings.
 #[derive(Debug, thiserror::Error)]
@@ -190,11 +174,11 @@ impl Files {
         let mut config = config
             .with_single_cert(chain, private)
             .map_err(|e| match e {
-                rustls::Error::InconsistentKeys(_) => TlsError::Mismatch {
+                Error::InconsistentKeys(_) => TlsError::Mismatch {
                     cert: cert.to_owned(),
                     key: key.to_owned(),
                 },
-                rustls::Error::InvalidCertificate(_) => unusable(cert, e.to_string()),
+                Error::InvalidCertificate(_) => unusable(cert, e.to_string()),
                 e => unusable(key, e.to_string()),
             })?;
         config.alpn_protocols = vec![ALPN.to_vec()];
@@ -338,11 +322,14 @@ pub(crate) struct Opened {
     pub(crate) whole: bool,
 }
 
+/// Reason of the TLS library.
+pub(crate) use rustls::Error;
+
 /// Reasons why bytes cannot be opened.
 #[derive(Debug)]
 pub(crate) enum Broken {
     /// They are not TLS, or not a supported kind; there may be an alert to send.
-    Tls(rustls::Error),
+    Tls(Error),
     /// The receiver refused their contents.
     Inside(Ending),
 }
@@ -378,7 +365,7 @@ impl Session {
         }
         let Inner { tls, edges, .. } = &mut *inner;
         edges.pass(wire);
-        let refused = |e: std::io::Error| Broken::Tls(rustls::Error::General(e.to_string()));
+        let refused = |e: std::io::Error| Broken::Tls(Error::General(e.to_string()));
         let mut closed = false;
         while !wire.is_empty() && !closed {
             // Nothing is read after the client's close_notify.

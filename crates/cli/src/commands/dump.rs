@@ -10,6 +10,7 @@ mod block;
 mod directory;
 mod inode;
 mod log;
+#[cfg(feature = "pm")]
 mod memory;
 
 use std::path::PathBuf;
@@ -112,7 +113,10 @@ fn name(bytes: &[u8]) -> String {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let device = volume::open_device(&args.image, Access::Look, None)?;
     if let Device::Memory(region) = &device {
+        #[cfg(feature = "pm")]
         return memory::run(args, region);
+        #[cfg(not(feature = "pm"))]
+        match *region {}
     }
     let map = volume::map(&args.image, &device)?;
     if let Some(at) = args.block {

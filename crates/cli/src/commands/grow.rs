@@ -7,7 +7,6 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use steadfast_block::BLOCK_SIZE;
 
@@ -60,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         None => None,
     };
     let mut device = match &disk {
-        Some(disk) => Device::Block(Arc::clone(disk) as _),
+        Some(disk) => disk.device(),
         None => volume::open_device_with_key(image, Access::Change, key_file)?,
     };
     let before = volume::summary(image, &device)?;
@@ -97,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             return Err(Failure::at(image, what));
         }
         match &disk {
-            Some(disk) => disk.grow(blocks).map_err(|e| Failure::at(image, e))?,
+            Some(disk) => disk.grow(image, blocks)?,
             None if blocks > there => device = volume::enlarge(image, device, blocks)?,
             None => {}
         }
@@ -108,8 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })?;
     drop(meter);
     if let Some(disk) = disk {
-        let released = disk.release();
-        released.map_err(|e| Failure::at(image, format!("grown; releasing the volume: {e}")))?;
+        disk.release(image)?;
     }
     let now = volume::open_device_with_key(image, Access::Look, key_file)
         .and_then(|device| volume::summary(image, &device))?;

@@ -10,6 +10,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 
 use crate::failure::Failure;
+use crate::features::Feature;
 use crate::{mount_options, text};
 
 /// References at the end of a page.
@@ -54,6 +55,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// All pages by their names.
 fn pages() -> Result<Vec<(String, String)>, Failure> {
     let mut root = crate::Cli::command().disable_help_subcommand(true);
+    // The version of a page has no features of this program.
+    root = root.long_version(env!("CARGO_PKG_VERSION"));
     // A table in --help; mount.steadfast(8) in the manual, where roff would make one paragraph of it.
     root = root.mut_subcommand("mount", |mount| {
         mount.mut_arg("options", |options| {
@@ -78,7 +81,10 @@ fn add(command: &Command, name: &str, pages: &mut Vec<(String, String)>) -> Resu
     let mut page = Vec::new();
     man.render(&mut page).map_err(failed)?;
     let mut page = String::from_utf8_lossy(&page).into_owned();
-    page.push_str(&sections::of(name).unwrap_or_default());
+    page.push_str(&match Feature::missing_for(name) {
+        Some(feature) => sections::of_missing(feature),
+        None => sections::of(name).unwrap_or_default(),
+    });
     page.push_str(&format!(".SH \"SEE ALSO\"\n{SEE_ALSO}\n"));
     pages.push((file, page));
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {

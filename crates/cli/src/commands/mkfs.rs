@@ -3,7 +3,14 @@
 //! All checks come before the first change. Content that is on the image (`content`) is overwritten only with
 //! `--force`; an image in use never is.
 
+mod coding;
+#[cfg(feature = "flash")]
+mod flash;
+#[cfg(not(feature = "flash"))]
+#[path = "mkfs/without_flash.rs"]
+mod flash;
 mod memory;
+#[cfg(feature = "store")]
 mod store;
 
 use std::ffi::OsStr;
@@ -12,14 +19,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::ValueEnum;
 use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use steadfast_block::BLOCK_SIZE;
-use steadfast_flash::ImageStore;
 
-use crate::commands::ftl::{self, FormatArgs};
 use crate::failure::{Failure, Kind as Why};
 use crate::progress::Meter;
 use crate::volume::{self, Access, Contract, Held, Log};
@@ -31,11 +35,6 @@ pub(crate) fn contract_parser() -> impl TypedValueParser<Value = Contract> {
     PossibleValuesParser::new(Contract::ALL.map(shown))
         .try_map(|name| Contract::from_name(&name).ok_or("no such contract"))
 }
-
-/// The epoch of a disk on flash has the size of a volume's log: this part of the disk, within these bounds.
-const EPOCH_SHARE: u64 = 64;
-const EPOCH_MIN: u64 = 8 << 20;
-const EPOCH_MAX: u64 = 64 << 20;
 
 /// Kind of medium of a new volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -79,13 +78,13 @@ pub(crate) struct Args {
     force: bool,
     /// On an object store: when a flush is durable. 'store': when the store has acknowledged it
     #[arg(long, value_enum, value_name = "WHERE", default_value = "store")]
-    flush: store::Flush,
+    flush: coding::Flush,
     /// On an object store: the address of a server that speaks its protocol (by default AWS_ENDPOINT_URL,
     /// AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     #[command(flatten)]
-    coding: store::Coding,
+    coding: coding::Coding,
     /// Show progress even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
@@ -153,7 +152,10 @@ impl Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let image = args.image()?;
     if let Some(url) = volume::store::url(image) {
+        #[cfg(feature = "store")]
         return store::run(args, image, &url);
+        #[cfg(not(feature = "store"))]
+        return Err(volume::store::refusal(&url));
     }
     if args.coding.is_given() {
         return Err(Failure::usage(
@@ -172,7 +174,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Err(e) => return Err(Failure::at(image, e)),
     };
     let (device, log) = match args.on.kind {
-        Kind::Flash => (open_flash(args, image, before.as_ref())?, Log::None),
+        Kind::Flash => (flash::open(args, image, before.as_ref())?, Log::None),
         Kind::Block => {
             let log = args.log_size.map(|bytes| bytes / BLOCK_SIZE as u64);
             let device = open(args, image, before.as_ref())?;
@@ -252,7 +254,7 @@ fn open(args: &Args, image: &Path, before: Option<&Metadata>) -> Result<volume::
     if !is_disk && blocks.is_none() && before.len() < BLOCK_SIZE as u64 {
         return Err(Failure::at(image, "is empty; give --size to set its size"));
     }
-    if ImageStore::is_image(image).unwrap_or(false) {
+    if volume::flash::is_image(image).unwrap_or(false) {
         return Err(Failure::at(
             image,
             "holds a disk in flash memory; make the volume with '--on flash', or remove the image first",
@@ -270,55 +272,6 @@ fn open(args: &Args, image: &Path, before: Option<&Metadata>) -> Result<volume::
     }
     drop(device);
     volume::create_device(image, blocks, true)
-}
-
-/// The disk in a flash image, which is made if there is none, or if another size is asked for.
-fn open_flash(
-    args: &Args,
-    image: &Path,
-    before: Option<&Metadata>,
-) -> Result<volume::Device, Failure> {
-    let there = before.is_some_and(|metadata| metadata.len() > 0);
-    if there {
-        if !ImageStore::is_image(image).map_err(|e| Failure::at(image, e))? {
-            return Err(Failure::at(
-                image,
-                "is no flash image; nothing was changed. Name a new file and give --size",
-            ));
-        }
-        let device = volume::open_device(image, Access::Change, None)?;
-        if !args.force {
-            may_overwrite(args, image, &device)?;
-        }
-        let (size, epoch) = (args.size, args.log_size);
-        let same = |bytes: u64, blocks: u64| bytes / BLOCK_SIZE as u64 == blocks;
-        let fits = size.is_none_or(|size| same(size, device.bytes() / BLOCK_SIZE as u64))
-            && epoch.is_none_or(|epoch| {
-                (device.block(image).ok())
-                    .and_then(|device| device.snapshot())
-                    .is_some_and(|disk| same(epoch, disk.epoch_blocks()))
-            });
-        if fits {
-            return Ok(device);
-        }
-    }
-    let Some(size) = args.size else {
-        let why = match there {
-            true => "has another epoch size; give --size, too, to make the disk again",
-            false => "does not exist; give --size to make it",
-        };
-        return Err(Failure::at(image, why));
-    };
-    if before.is_some() && !there {
-        let why = "is empty, or no file; remove it, or name a new file, which is made";
-        return Err(Failure::at(image, why));
-    }
-    let epoch = args
-        .log_size
-        .unwrap_or((size / EPOCH_SHARE).clamp(EPOCH_MIN, EPOCH_MAX));
-    // The existing content was checked, and may be overwritten.
-    let disk = FormatArgs::usual(size, epoch, there, image.to_owned());
-    Ok(volume::Device::Block(Arc::new(ftl::create(&disk)?.0)))
 }
 
 /// Whether an image, which is open and locked as `device`, holds nothing that would be lost.

@@ -64,6 +64,7 @@ impl Args {
 /// Checks that the options are known, and that the mount point can be used.
 pub(crate) fn check(args: &Args) -> Result<ExitCode, Failure> {
     let options = mount_options::parse(&args.options).map_err(Failure::usage)?;
+    options.check_features()?;
     steadfast_fuse::check_mount_point(&args.dir, options.mount.over)
         .map_err(|e| Failure::new(e.to_string()))?;
     Ok(ExitCode::SUCCESS)
@@ -71,6 +72,7 @@ pub(crate) fn check(args: &Args) -> Result<ExitCode, Failure> {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let options = mount_options::parse(&args.options).map_err(Failure::usage)?;
+    options.check_features()?;
     if args.foreground || args.served {
         let image = source::resolve(&args.image)?;
         return serve::run(&image, &args.dir, &options, args.served);

@@ -6,6 +6,7 @@
 //! was. nbdkit ends with this process, however this one ends.
 
 mod nbd;
+#[cfg(feature = "store")]
 mod store;
 
 use std::net::SocketAddr;
@@ -136,7 +137,10 @@ struct Announced {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(url) = crate::volume::store::url(&args.image) {
+        #[cfg(feature = "store")]
         return store::run(args, &url);
+        #[cfg(not(feature = "store"))]
+        return Err(crate::volume::store::refusal(&url));
     }
     if !args.options.is_empty() {
         return Err(Failure::usage(

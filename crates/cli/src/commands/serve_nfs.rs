@@ -6,8 +6,14 @@
 
 mod clients;
 mod config;
+#[cfg(feature = "store")]
 mod failover;
+#[cfg(not(feature = "store"))]
+#[path = "serve_nfs/without_failover.rs"]
+mod failover;
+#[cfg(feature = "store")]
 mod heartbeat;
+#[cfg(feature = "store")]
 mod shadow;
 mod values;
 mod volumes;
@@ -27,11 +33,10 @@ use steadfast_nfs::{
     AccessLog, Admin, Ended, Error, Export, Gate, Options, Registration, Reloader, Security,
     Server, Target, Tls,
 };
-use steadfast_store::Failed;
 
 use crate::commands::serve::tell_service_manager;
 use crate::failure::{Code, Failure, Kind, notice};
-use crate::volume::store::Serving;
+use crate::volume::store::{Failed, Serving};
 use config::{CommandLine, Plan};
 use failover::{Failover, Guard, Leases};
 use volumes::Opened;
@@ -139,6 +144,10 @@ enum Event {
     /// The server has ended.
     Ended,
     /// A volume is lost: no more calls may be answered.
+    #[cfg_attr(
+        not(feature = "store"),
+        allow(dead_code, reason = "files are not lost")
+    )]
     Lost(Failed),
 }
 

@@ -1,5 +1,11 @@
 //! `steadfast stat`: live counters of a mounted volume, or of a server over NFS.
 
+#[cfg(feature = "nfs")]
+mod server;
+#[cfg(not(feature = "nfs"))]
+#[path = "stat/without_server.rs"]
+mod server;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -7,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use steadfast_fuse::mountinfo::MountEntry;
-use steadfast_nfs::ClientState;
 
 use crate::commands::sync;
 use crate::failure::Failure;
 use crate::{size, text};
+use server::Client;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -52,19 +58,17 @@ struct Counters {
     at: Instant,
     values: Vec<(String, u64)>,
     /// Requests of each client, for a server.
-    clients: Vec<ClientState>,
+    clients: Vec<Client>,
 }
 
 impl Counters {
     fn of(source: &Source, path: &Path) -> Result<Counters, Failure> {
         if let Source::Socket(path) = source {
-            let state = steadfast_nfs::read_state(path).map_err(|e| {
-                Failure::at(path, format!("asking the server for its counters: {e}"))
-            })?;
+            let (values, clients) = server::counters(path)?;
             return Ok(Counters {
                 at: Instant::now(),
-                values: state.counters,
-                clients: state.clients,
+                values,
+                clients,
             });
         }
         let values =
@@ -137,14 +141,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if args.json {
             let mut object = object(&source, &first.values);
             if matches!(source, Source::Socket(_)) {
-                let clients = first.clients.iter().map(client_object);
+                let clients = first.clients.iter().map(Client::object);
                 object.insert("clients".into(), clients.collect());
             }
             text::print_json(&object)?;
         } else {
             let mut text = lines(&source, &first.values, None);
             for client in &first.clients {
-                text.push_str(&client_line(client));
+                text.push_str(&client.line());
             }
             text::print(&text)?;
         }
@@ -184,38 +188,6 @@ fn object(source: &Source, values: &[(String, u64)]) -> Map<String, Value> {
     let values = values.iter();
     object.extend(values.map(|(name, value)| (name.clone(), Value::from(*value))));
     object
-}
-
-fn client_object(client: &ClientState) -> Value {
-    let mut object = Map::new();
-    object.insert("address".into(), client.address.to_string().into());
-    let counters = client.counters.iter();
-    object.extend(counters.map(|(name, value)| (name.clone(), Value::from(*value))));
-    object.into()
-}
-
-/// One line of text.
-fn client_line(client: &ClientState) -> String {
-    let get = |wanted: &str| {
-        let mut counters = client.counters.iter();
-        counters
-            .find(|(name, _)| name == wanted)
-            .map_or(0, |(_, value)| *value)
-    };
-    let connections = match get("connections_now") {
-        0 => "not connected".to_owned(),
-        1 => "1 connection".to_owned(),
-        count => format!("{count} connections"),
-    };
-    format!(
-        "\n  client {}: {connections}, {} calls, {} errors, {} read, {} written, last call {} s ago",
-        client.address,
-        get("calls"),
-        get("errors"),
-        size::show(get("bytes_read")),
-        size::show(get("bytes_written")),
-        get("idle_ms_now") / 1000
-    )
 }
 
 /// Lines of text: values that are not zero, per second if a time is given.

@@ -9,7 +9,7 @@
 //! attributes are set after its entries. Flags that forbid changes are set last. The root of an empty volume may have
 //! attributes of an earlier use, a default ACL among them: they are removed first.
 
-#[cfg(test)]
+#[cfg(all(test, feature = "pm"))]
 mod tests;
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ pub(crate) const MARK: &str = ".steadfast-copy-incomplete";
 const PIECE: usize = 1 << 20;
 
 /// Whether a test has planted a fault. A release has no faults.
-#[cfg(test)]
+#[cfg(all(test, feature = "pm"))]
 macro_rules! planted {
     ($copy:expr, $fault:ident) => {
         $copy.fault == Some(tests::Fault::$fault)
@@ -105,7 +105,7 @@ struct Copy<'a> {
     flags: Vec<(Ino, InodeFlags, Vec<u8>)>,
     copied: Copied,
     buffer: Vec<u8>,
-    #[cfg(test)]
+    #[cfg(all(test, feature = "pm"))]
     fault: Option<tests::Fault>,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Copy<'a> {
             flags: Vec::new(),
             copied: Copied::default(),
             buffer: vec![0; PIECE],
-            #[cfg(test)]
+            #[cfg(all(test, feature = "pm"))]
             fault: None,
         }
     }

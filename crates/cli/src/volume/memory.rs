@@ -4,15 +4,18 @@ pub(crate) mod view;
 
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
+use std::sync::Arc;
 
-use steadfast_pm::{OpenOptions, Region};
+use steadfast_pm::OpenOptions;
+pub(crate) use steadfast_pm::Region;
 use steadfast_pmfs::fsck::{FsckOptions, Problem};
 use steadfast_pmfs::mkfs::MkfsOptions;
 use steadfast_pmfs::{MountOptions, PmFs, inspect, layout};
+use steadfast_vfs::FileSystem;
 
+use super::check::Finding;
 use super::{
-    Access, Checked, Device, Finding, Grown, Held, Identity, LogState, Summary, Unopened, Verdict,
-    in_use,
+    Access, Checked, Device, Grown, Held, Identity, LogState, Summary, Unopened, Verdict, in_use,
 };
 use crate::failure::{Failure, Kind};
 use crate::mount_options::Options;
@@ -274,12 +277,40 @@ pub(super) fn check(
     })
 }
 
+/// A mounted volume.
+pub(super) struct Memory(Arc<PmFs>);
+
+impl Memory {
+    pub(super) fn file_system(&self) -> Arc<dyn FileSystem> {
+        Arc::clone(&self.0) as Arc<dyn FileSystem>
+    }
+
+    pub(super) fn read_only(&self) -> bool {
+        self.0.health().read_only
+    }
+
+    /// Makes everything durable.
+    pub(super) fn unmount(&self) -> Result<(), String> {
+        self.0.unmount().map_err(|e| e.to_string())
+    }
+
+    /// Limits of its files.
+    #[cfg(feature = "nfs")]
+    #[expect(clippy::unused_self, reason = "they are the same for all")]
+    pub(super) fn limits(&self) -> steadfast_nfs::Limits {
+        steadfast_nfs::Limits {
+            file_bytes_max: steadfast_pmfs::FILE_BYTES_MAX,
+            links_max: steadfast_pmfs::LINKS_MAX,
+        }
+    }
+}
+
 /// Recovers and opens a volume. Also returns notes for the user, by lines.
 pub(super) fn mount(
     image: &Path,
     region: Region,
     options: &Options,
-) -> Result<(PmFs, Vec<String>), Failure> {
+) -> Result<(Memory, Vec<String>), Failure> {
     let mut wanted = MountOptions::default();
     wanted.read_only = options.read_only();
     wanted.in_place = options.in_place;
@@ -295,13 +326,5 @@ pub(super) fn mount(
     for finding in &report.damage {
         told.push(finding.to_string());
     }
-    Ok((fs, told))
-}
-
-/// Limits of its files.
-pub(super) fn limits() -> steadfast_nfs::Limits {
-    steadfast_nfs::Limits {
-        file_bytes_max: steadfast_pmfs::FILE_BYTES_MAX,
-        links_max: steadfast_pmfs::LINKS_MAX,
-    }
+    Ok((Memory(Arc::new(fs)), told))
 }

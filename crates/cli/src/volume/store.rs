@@ -1,19 +1,27 @@
 //! Volumes on object stores.
 
+#[cfg(feature = "nfs")]
+mod serving;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use steadfast_store::Follower;
 use steadfast_store::{
-    Access as StoreAccess, CacheOptions, Follower, Found, KeyFile, LagClock, Location, OpenError,
-    OpenOptions, PlaceError, ProbeOptions, StoreDevice, Successor,
+    Access as StoreAccess, CacheOptions, Found, KeyFile, LagClock, Location, OpenError,
+    OpenOptions, PlaceError, ProbeOptions, StoreDevice,
 };
 
-pub(crate) use steadfast_disk::StoreSettings;
-
+pub(crate) use super::settings::StoreSettings;
 use super::{Access, Device, Unopened};
 use crate::failure::{Failure, Kind, notice};
+use crate::features::Feature;
 use crate::size;
+#[cfg(feature = "nfs")]
+pub(crate) use serving::{
+    Failed, Served, Serving, ServingLease, Successor, open_to_serve, successor,
+};
 
 /// Time limit for answers of a store while a command begins.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,8 +86,17 @@ pub(crate) fn failure(error: OpenError) -> Failure {
     }
 }
 
+/// Refuses stores over HTTP in a program that cannot reach them.
+pub(crate) fn check_reachable(url: &str) -> Result<(), Failure> {
+    match url.split_once("://") {
+        Some(("s3" | "az" | "gs", _)) => Feature::Cloud.require(url),
+        _ => Ok(()),
+    }
+}
+
 /// The location of a URL.
 pub(crate) fn location(url: &str, endpoint: Option<&str>) -> Result<Location, Failure> {
+    check_reachable(url)?;
     let access = StoreAccess {
         endpoint: endpoint.map(str::to_owned),
         key: None,
@@ -232,65 +249,6 @@ pub(crate) fn follow(
     Ok((follower, Device::Block(Arc::new(device))))
 }
 
-/// Settings with which a server with fail-over opens its volumes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Serving {
-    /// Time for which it answers after each proof that it owns the volume.
-    pub(crate) lease: Duration,
-    /// Whether to fence an owner that has not released the volume.
-    pub(crate) take_over: bool,
-    /// Whether to wait for the lease of an owner even if it was a process of this machine that has ended.
-    pub(crate) wait_for_dead: bool,
-}
-
-/// A volume that is served with fail-over.
-pub(crate) struct Served {
-    pub(crate) device: Arc<StoreDevice>,
-    /// The write verifier, made of the volume and the term.
-    pub(crate) verifier: u64,
-}
-
-/// Opens a volume to be served with fail-over. `successor`: what a stand-by has read of it.
-pub(crate) fn open_to_serve(
-    url: &Url,
-    serving: &Serving,
-    successor: Option<&Successor>,
-) -> Result<Served, Failure> {
-    let options = OpenOptions {
-        take_over: serving.take_over,
-        lease: Some(serving.lease),
-        wait_for_dead: serving.wait_for_dead,
-        ..options(&StoreSettings::default())?
-    };
-    let successor = match successor {
-        Some(successor) => successor.clone(),
-        None => Successor::new(find(&url.url, &options.access)?, &options),
-    };
-    let found = successor.found();
-    if found.object().features.flush_cache {
-        notice(&format!(
-            "{}: was made with '--flush cache', and is served without a cache: flushes wait for the store",
-            url.url
-        ));
-    }
-    let device = successor.take_over(&options).map_err(failure)?;
-    let id = u128::from_be_bytes(found.id().0);
-    let term = device.term().map_or(0, |term| term.0);
-    Ok(Served {
-        verifier: (id as u64).wrapping_add(term.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-        device: Arc::new(device),
-    })
-}
-
-/// Checks whether a volume could be served from here: the store, its rules, the key. Returns how to follow it.
-pub(crate) fn successor(url: &Url) -> Result<(Successor, OpenOptions), Failure> {
-    let wishes = StoreSettings::default();
-    try_store(url, &wishes)?;
-    let options = options(&wishes)?;
-    let found = find(&url.url, &options.access)?;
-    Ok((Successor::new(found, &options), options))
-}
-
 pub(super) fn open(url: &Url, access: Access, wishes: &StoreSettings) -> Result<Device, Unopened> {
     let writes = access == Access::Change && url.snapshot.is_none();
     let opened = match &wishes.cache {
@@ -320,16 +278,32 @@ pub(super) fn open_with_key(
     open(url, access, &wishes).map_err(Unopened::failure)
 }
 
+/// The disk of a volume that is not mounted, to make it larger.
+pub(crate) struct GrowingDisk(Arc<StoreDevice>);
+
+impl GrowingDisk {
+    pub(crate) fn device(&self) -> Device {
+        Device::Block(Arc::clone(&self.0) as _)
+    }
+
+    pub(crate) fn grow(&self, image: &Path, blocks: u64) -> Result<(), Failure> {
+        self.0.grow(blocks).map_err(|e| Failure::at(image, e))
+    }
+
+    pub(crate) fn release(self, image: &Path) -> Result<(), Failure> {
+        let released = self.0.release();
+        released.map_err(|e| Failure::at(image, format!("grown; releasing the volume: {e}")))
+    }
+}
+
 /// Opens the disk of a volume that is not mounted, to make it larger.
-pub(crate) fn open_to_grow(
-    url: &Url,
-    key_file: Option<&Path>,
-) -> Result<Arc<StoreDevice>, Failure> {
+pub(crate) fn open_to_grow(url: &Url, key_file: Option<&Path>) -> Result<GrowingDisk, Failure> {
     let wishes = StoreSettings {
         key_file: key_file.map(Path::to_owned),
         ..StoreSettings::default()
     };
-    open_disk(url, Access::Change, &options(&wishes)?).map(Arc::new)
+    let disk = open_disk(url, Access::Change, &options(&wishes)?)?;
+    Ok(GrowingDisk(Arc::new(disk)))
 }
 
 /// A short trial: the endpoint may be another than the one that mkfs tried.

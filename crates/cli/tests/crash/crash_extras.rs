@@ -1,5 +1,6 @@
 //! Optional parts of `steadfast crash test`: cuts inside the recovery, superfluous syncs, stores through mmap,
 //! findings confirmed on the real file system. Each has a program with a planted bug and its repaired twin.
+#![cfg(feature = "crash")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
 //! `steadfast crash test` and its steps, on small programs.
+#![cfg(feature = "crash")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;

@@ -2,6 +2,7 @@
 //! the right call, and nothing in the twins.
 //!
 //! The programs are functions of this file. They run in this test binary, started again for the test `toy`.
+#![cfg(feature = "crash")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs::{self, File, OpenOptions};

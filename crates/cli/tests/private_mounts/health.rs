@@ -114,6 +114,10 @@ fn a_volume_mounted_read_only_is_no_failure() {
 
 /// Once, every image in use was called mounted, even if a server or a check had it.
 #[test]
+#[cfg_attr(
+    any(not(feature = "flash"), not(feature = "nfs")),
+    ignore = "needs flash and nfs"
+)]
 fn an_image_in_use_is_refused_with_the_process_that_has_it() {
     let _alone = common::alone();
     let Some(place) = Place::new() else { return };

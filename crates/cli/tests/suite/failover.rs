@@ -1,4 +1,5 @@
 //! `steadfast serve nfs --standby`: two servers of one volume, as programs that are killed, stopped and ended.
+#![cfg(all(feature = "nfs", feature = "store"))]
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::io::{BufRead, BufReader, Read};

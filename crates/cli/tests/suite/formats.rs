@@ -65,6 +65,7 @@ fn look(mnt: &Path) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "flash"), ignore = "needs flash")]
 fn volumes_of_every_released_format_are_opened_read_and_written() {
     let Some(place) = Place::new() else { return };
     let mut images = 0;

@@ -1,4 +1,5 @@
 //! `steadfast ftl`: the disks that it makes, shows, tests and measures, and the requests that it refuses.
+#![cfg(feature = "flash")]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;

@@ -96,6 +96,10 @@ fn findings_have_block_inode_and_path_as_fields() {
 }
 
 #[test]
+#[cfg_attr(
+    any(not(feature = "crash"), not(feature = "flash")),
+    ignore = "needs crash and flash"
+)]
 fn everything_written_as_json_is_an_object_with_a_version() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -199,6 +203,7 @@ fn an_error_is_json_where_the_result_would_be() {
 
 /// Every field that a command writes is in the reference.
 #[test]
+#[cfg_attr(not(feature = "flash"), ignore = "needs flash")]
 fn the_reference_describes_every_field() {
     let reference = include_str!("../../../../docs/reference/json.md");
     let dir = tempfile::tempdir().unwrap();
@@ -232,6 +237,7 @@ fn the_reference_describes_every_field() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "flash"), ignore = "needs flash")]
 fn file_and_udev_know_a_volume() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

@@ -26,6 +26,7 @@ fn private(path: &Path) {
 /// Once, flash images had the mode that the umask left of 0666: everyone could read the files in them, and the key of
 /// NFS handles.
 #[test]
+#[cfg_attr(not(feature = "flash"), ignore = "needs flash")]
 fn images_are_their_owners_alone() {
     for umask in ["022", "000"] {
         let dir = tempfile::tempdir().unwrap();
@@ -56,6 +57,7 @@ fn images_are_their_owners_alone() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "flash"), ignore = "needs flash")]
 fn logs_traces_and_disks_are_their_owners_alone() {
     for umask in ["022", "000"] {
         let Some(place) = Place::new() else { return };
@@ -88,6 +90,7 @@ fn logs_traces_and_disks_are_their_owners_alone() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "nfs"), ignore = "needs nfs")]
 fn the_servers_sockets_are_their_owners_alone() {
     for umask in ["022", "000"] {
         let dir = tempfile::tempdir().unwrap();

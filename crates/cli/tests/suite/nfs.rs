@@ -1,4 +1,5 @@
 //! `steadfast serve nfs`, as its users see it.
+#![cfg(feature = "nfs")]
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::fs;
@@ -322,6 +323,7 @@ fn a_hangup_reads_the_exports_again_and_a_broken_file_changes_nothing() {
 
 /// Once, these had exit code 1, which scripts take for a failure that may go away.
 #[test]
+#[cfg_attr(not(feature = "tls"), ignore = "needs tls")]
 fn faulty_options_and_faulty_files_have_exit_code_2() {
     let dir = place();
     let faulty = |args: &[&str], words: &str| {

@@ -1,4 +1,5 @@
 //! `steadfast serve disk` with real clients: NBD's tools, qemu's, fio, and the kernel's loop device.
+#![cfg(feature = "flash")]
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::fs::{self, File};

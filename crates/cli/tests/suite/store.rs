@@ -1,4 +1,5 @@
 //! Volumes on an object store, through the program: a directory as the store, mounts, a killed server, a take-over.
+#![cfg(feature = "store")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;

@@ -1,4 +1,5 @@
 //! `flush=cache` through the program: a directory as the store, a file as the cache, a killed server, a take-over.
+#![cfg(feature = "store")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;

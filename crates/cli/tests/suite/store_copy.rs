@@ -1,4 +1,5 @@
 //! `store copy` and `store promote`: volumes that move between media, and clones that outlive their parents.
+#![cfg(feature = "store")]
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -151,6 +152,10 @@ of two lines'
 }
 
 #[test]
+#[cfg_attr(
+    any(not(feature = "flash"), not(feature = "pm")),
+    ignore = "needs flash and pm"
+)]
 fn a_volume_moves_between_all_media_and_keeps_all_but_its_numbers() {
     let Some(place) = Place::in_memory() else {
         return;

@@ -1,5 +1,6 @@
 //! Volumes on an object store, through the program: their disks over NBD and with a cache, growing, key files, a
 //! cache of reads.
+#![cfg(all(feature = "flash", feature = "store"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;

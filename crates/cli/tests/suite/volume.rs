@@ -165,6 +165,7 @@ fn a_volume_is_made_mounted_used_unmounted_and_clean() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "flash"), ignore = "needs flash")]
 fn the_same_on_flash_without_a_log() {
     let p = mountable!();
     p.on_flash();
@@ -236,6 +237,7 @@ fn what_was_synced_survives_a_killed_server() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "flash"), ignore = "needs flash")]
 fn what_was_synced_survives_a_killed_server_on_flash() {
     let p = mountable!();
     p.on_flash();
@@ -482,6 +484,7 @@ fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
 /// A note of 500 bytes has no whole block, and data in the middle of a large file lies far from both ends: once both
 /// counted as empty, and were lost without `--force`.
 #[test]
+#[cfg_attr(not(feature = "flash"), ignore = "needs flash")]
 fn mkfs_without_force_destroys_no_byte_that_is_not_zero() {
     use std::os::unix::fs::FileExt;
     let p = Place::new();
@@ -627,6 +630,7 @@ fn trim_gives_free_space_back_and_nothing_else() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "flash"), ignore = "needs flash")]
 fn trim_on_flash_forgets_what_was_deleted_and_keeps_what_lives() {
     let Some(p) = Place::mountable() else { return };
     p.on_flash();

@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// The input is not TLS, or not a supported kind: sends an alert to the client, if possible.
-    pub(super) fn refuse_tls(&self, tls: &Session, why: &rustls::Error) -> Ending {
+    pub(super) fn refuse_tls(&self, tls: &Session, why: &crate::tls::Error) -> Ending {
         let handshake = tls.security() == Security::None;
         self.finish(0, &[], 0);
         if handshake {

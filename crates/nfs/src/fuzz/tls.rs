@@ -12,7 +12,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::take;
 use crate::ending::Ending;
-use crate::tls::{Broken, Security, Session, Tls};
+use crate::security::Security;
+use crate::tls::{Broken, Session, Tls};
 
 /// Steps of one client.
 const STEPS_MAX: usize = 48;

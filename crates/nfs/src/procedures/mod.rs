@@ -40,8 +40,8 @@ use crate::exports::{Access, Export, Streams, Table};
 use crate::handles::{HANDLE_BYTES, Named, Unproved};
 use crate::metrics::Metrics;
 use crate::reply::Reply;
+use crate::security::Security;
 use crate::subtree::Subtree;
-use crate::tls::Security;
 use crate::volume::{ObjectLocks, Volume};
 use crate::xdr::{Decoder, Parsed};
 

@@ -1,6 +1,8 @@
 //! Exit codes and examples of each page. Every command has both; a test parses the examples, so that none is out of
 //! date.
 
+use crate::features::Feature;
+
 mod crash;
 mod store;
 mod streams;
@@ -391,6 +393,17 @@ pub(super) fn of(name: &str) -> Option<String> {
         text.push_str(&format!(".TP\n.B {}\n{}\n", roff(line), roff(what)));
     }
     Some(text)
+}
+
+/// The sections of a command that is not in this program.
+pub(super) fn of_missing(feature: Feature) -> String {
+    let code = feature.lacks("").code as u8;
+    let line = format!("cargo install steadfast-cli --features {}", feature.name());
+    format!(
+        ".SH \"EXIT STATUS\"\n{code} always: this program was built without the feature.\n.SH EXAMPLES\n.TP\n.B {}\n{}\n",
+        roff(&line),
+        "Build a program with the feature."
+    )
 }
 
 fn roff(text: &str) -> String {

@@ -10,11 +10,13 @@ use std::process::ExitCode;
 use super::Args;
 use crate::content;
 use crate::failure::{Failure, Kind as Why};
+use crate::features::Feature;
 use crate::progress::Meter;
 use crate::volume::{self, Access, Contract, Device, Held};
 use crate::{size, text};
 
 pub(super) fn run(args: &Args, image: &Path) -> Result<ExitCode, Failure> {
+    Feature::Pm.require("mkfs --on pm")?;
     check(args)?;
     let metadata = std::fs::metadata(image).ok();
     let is_device = (metadata.as_ref()).is_some_and(|it| it.file_type().is_char_device());

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use steadfast_block::BLOCK_SIZE;
-use steadfast_disk::{Full, OpenError, Settings, StoreError, StoreSettings};
+use steadfast_disk::{Full, OpenError, Settings, StoreError};
 
 use super::{Announced, Args, announce, nbd, serve_fuse};
 use crate::failure::{Failure, notice};
 use crate::mount_options;
 use crate::size;
-use crate::volume::store;
+use crate::volume::store::{self, StoreSettings};
 
 /// The options of `mount` for opening a volume on an object store.
 const OPTIONS: [&str; 10] = [
@@ -55,9 +55,17 @@ fn settings(args: &Args, wishes: &StoreSettings) -> Settings {
         full: args.epoch_full,
         gone: args.on_disconnect,
         read_only: args.read_only,
-        store: StoreSettings {
+        store: steadfast_disk::StoreSettings {
+            take_over: wishes.take_over,
+            timeout: wishes.timeout,
+            endpoint: wishes.endpoint.clone(),
             key_file: (wishes.key_file.clone()).or_else(store::key_file_variable),
-            ..wishes.clone()
+            cache: wishes.cache.clone(),
+            flush_cache: wishes.flush_cache,
+            lag: wishes.lag,
+            lag_bytes: wishes.lag_bytes,
+            cache_size: wishes.cache_size,
+            discard_cache: wishes.discard_cache,
         },
         ..Settings::default()
     }
@@ -86,6 +94,7 @@ pub(super) fn run(args: &Args, url: &store::Url) -> Result<ExitCode, Failure> {
             args.image.display()
         )));
     }
+    store::check_reachable(&url.url)?;
     let wishes = wishes(&args.options)?;
     let settings = settings(args, &wishes);
     let dir = match &args.fuse {

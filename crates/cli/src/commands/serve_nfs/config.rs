@@ -15,6 +15,7 @@ use steadfast_nfs::{
 use super::clients::networks;
 use super::values::{CacheBytes, ListenAt, Time, least_of, nearest};
 use crate::failure::{Code, Failure};
+use crate::features::Feature;
 
 /// Default address of NFS.
 const DEFAULT_LISTEN: &str = "127.0.0.1:2049";
@@ -165,6 +166,7 @@ impl Settings {
                 "authorities of clients (--tls-ca), and no export allows mtls: add it to an export's xprtsec, or leave them out",
             ));
         }
+        Feature::Tls.require("--tls-cert, --tls-key")?;
         let tls = Tls::from_files(cert, key, self.tls_ca.as_deref());
         tls.map(Some).map_err(|e| Failure::usage(e.to_string()))
     }

@@ -1,16 +1,14 @@
 //! The open volumes of a server: all that its exports name, each once.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_nfs::{ExportedVolume, Source};
-use steadfast_store::{ServingLease, Successor};
 
 use super::config::{Plan, Wanted};
 use crate::failure::{Failure, notice};
-use crate::volume::store::{self, Serving};
-use crate::volume::{self, Access, Device, Volume};
+use crate::volume::store::{self, Serving, ServingLease, Successor};
+use crate::volume::{self, Access, Volume};
 
 /// Time to wait for an image that a server killed just now may still hold.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(3);
@@ -35,8 +33,8 @@ impl One {
     fn served(&self) -> ExportedVolume {
         let mut served = self.volume.served(&self.image);
         if let Some(store) = &self.store {
-            served.verifier = Some(store.verifier);
-            served.replies = store.device.notes();
+            served.verifier = Some(store.verifier());
+            served.replies = store.notes();
             served.keeps_replies = true;
         }
         served
@@ -54,6 +52,7 @@ impl Opened {
     }
 
     /// Takes over the volumes that a stand-by has followed.
+    #[cfg(feature = "store")]
     pub(crate) fn take_over(
         plan: &Plan,
         serving: &Serving,
@@ -89,7 +88,7 @@ impl Opened {
 
     /// The leases of the volumes with fail-over.
     pub(crate) fn leases(&self) -> Vec<(String, ServingLease)> {
-        let lease = |one: &One| Some((one.name(), one.store.as_ref()?.device.lease()?));
+        let lease = |one: &One| Some((one.name(), one.store.as_ref()?.lease()?));
         self.0.iter().filter_map(lease).collect()
     }
 
@@ -184,7 +183,7 @@ fn open_one(
     let (device, store) = match (serving, url) {
         (Some(serving), Some(url)) => {
             let store = store::open_to_serve(&url, serving, followed)?;
-            (Device::Block(Arc::clone(&store.device) as _), Some(store))
+            (store.device(), Some(store))
         }
         _ => {
             let device = volume::open_device_within(image, access, None, IN_USE_PATIENCE)?;

@@ -1,5 +1,6 @@
 //! Volumes in persistent memory, end to end: made, inspected, mounted, filled and lost, and every wrong way to ask.
 //! The memory is a file on tmpfs.
+#![cfg(feature = "pm")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use crate::common;
@@ -265,6 +266,7 @@ fn nothing_is_overwritten_without_force() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "crash"), ignore = "needs crash")]
 fn options_that_do_not_go_together_are_refused() {
     let Some(place) = place("1M") else { return };
     for (words, args) in [
@@ -353,6 +355,7 @@ fn a_file_on_a_disk_is_refused_but_for_reading() {
 // ---------------------------------------------------------------- what is no volume
 
 #[test]
+#[cfg_attr(not(feature = "flash"), ignore = "needs flash")]
 fn what_is_for_blocks_does_not_apply() {
     let Some(place) = mounted("1M", "rw") else {
         return;

@@ -1,0 +1,26 @@
+//! The counters of a server over NFS in a program without the feature `nfs`.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::features::Feature;
+
+/// The requests of a client. There are none.
+pub(super) enum Client {}
+
+pub(super) fn counters(path: &Path) -> Result<(Vec<(String, u64)>, Vec<Client>), Failure> {
+    let what = format!("{}: a server over NFS", path.display());
+    Err(Feature::Nfs.lacks(&what))
+}
+
+impl Client {
+    pub(super) fn object(&self) -> Value {
+        match *self {}
+    }
+
+    pub(super) fn line(&self) -> String {
+        match *self {}
+    }
+}

@@ -1,0 +1,12 @@
+//! `steadfast serve nfs` in a program without the feature `nfs`.
+
+use std::process::ExitCode;
+
+use super::without_feature;
+pub(crate) use super::without_feature::Args;
+use crate::failure::Failure;
+use crate::features::Feature;
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    without_feature::run(args, Feature::Nfs, "serve nfs")
+}
