@@ -5,16 +5,16 @@
 #   scripts/setup.sh [PURPOSE]
 #
 #   test         scripts/test.sh and most others (the default)
-#   demo         demo.sh
-#   apps         apps.sh: applications on a volume
-#   streams      streams: applications whose order is kept apart
+#   demo         demo.sh, apps.sh
+#   apps         app-images.sh: applications and their crash images
+#   streams      bench/run streams: applications beside each other
 #   postgres     postgres.sh
-#   zookeeper    ZooKeeper as a user of volumes
-#   bench        bench/run fs and others, beside ext4
-#   pm           bench/run pm, and volumes in persistent memory
+#   zookeeper    app-images.sh zookeeper
+#   bench        bench/run, beside ext4
+#   pm           bench/run pm
 #   disk         disk.sh: served disks
 #   disk-guest   disk-guest.sh: served disks in a virtual machine
-#   nfs          bench/run nfs, beside other servers
+#   nfs          nfs-crash.sh, and bench/run nfs beside other servers
 #   nfs-clients  nfs-clients.sh: libnfs
 #   guest        nfs-guest.sh: a Linux kernel's client in a virtual machine
 #   package      package.sh: the Debian package
