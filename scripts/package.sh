@@ -50,7 +50,7 @@ say "  nothing found"
 step "A fresh system"
 system=$WORK/system
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-timeout 900 mmdebstrap --quiet --variant=minbase --include=adduser,fuse3,mount,systemd "$release" "$system" ||
+timeout 900 mmdebstrap --quiet --variant=minbase --include=adduser,fuse3,mount,procps,systemd "$release" "$system" ||
   unable "mmdebstrap could not make a system"
 inside() { timeout 300 chroot "$system" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"; }
 cp "$package" "$system/root/"
