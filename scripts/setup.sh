@@ -2,10 +2,32 @@
 # Installs what the scripts need beyond Rust on a Debian machine, or, without the rights to, names all of it in one
 # line and exits 3. Says nothing when nothing is missing.
 #
-#   scripts/setup.sh [demo|test|postgres|bench|pm|disk|disk-guest|nfs|nfs-clients|guest|streams|apps|package|zookeeper]
+#   scripts/setup.sh [PURPOSE]
+#
+#   test         scripts/test.sh and most others (the default)
+#   demo         demo.sh, apps.sh
+#   apps         app-images.sh: applications and their crash images
+#   streams      bench/run streams: applications beside each other
+#   postgres     postgres.sh
+#   zookeeper    app-images.sh zookeeper
+#   bench        bench/run, beside ext4
+#   pm           bench/run pm
+#   disk         disk.sh: served disks
+#   disk-guest   disk-guest.sh: served disks in a virtual machine
+#   nfs          nfs-crash.sh, and bench/run nfs beside other servers
+#   nfs-clients  nfs-clients.sh: libnfs
+#   guest        nfs-guest.sh: a Linux kernel's client in a virtual machine
+#   package      package.sh: the Debian package
+#   release      release.sh: static programs and packages
+#   container    container.sh: the container image
+#
+# Exits 0, 2 (usage) or 3 (something is missing).
 set -euo pipefail
 
 purpose=${1:-test}
+case $purpose in
+  -h|--help) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+esac
 
 # command:package, for each thing that a minimal Debian may lack.
 needs=(cc:gcc git:git mount:mount)
@@ -19,7 +41,15 @@ case $purpose in
   disk)  needs+=(fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount unshare:util-linux nbdkit:nbdkit nbdinfo:libnbd-bin
                  qemu-img:qemu-utils fio:fio) ;;
   apps)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount c++:g++ hg:mercurial) ;;
-  package) needs+=(dh:debhelper fakeroot:fakeroot dpkg-buildpackage:dpkg-dev lintian:lintian mmdebstrap:mmdebstrap) ;;
+  package) needs+=(dh:debhelper fakeroot:fakeroot dpkg-buildpackage:dpkg-dev lintian:lintian mmdebstrap:mmdebstrap python3:python3) ;;
+  release) needs+=(dh:debhelper fakeroot:fakeroot dpkg-buildpackage:dpkg-dev objcopy:binutils python3:python3 cpio:cpio
+                   rpmbuild:rpm rpm2cpio:rpm2cpio)
+           # For static programs; for the other processor, its compiler, and what runs its programs here.
+           needs+=(musl-gcc:musl-tools)
+           if [ "$(uname -m)" = x86_64 ]; then
+             needs+=(aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu qemu-aarch64-static:qemu-user-static)
+           fi ;;
+  container) needs+=(podman:podman nfs-cat:libnfs-utils mountpoint:util-linux) ;;
   zookeeper) needs+=(java:default-jre-headless) ;;
   streams) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount c++:g++ xz:xz-utils make:make) ;;
   nfs)   needs+=(mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
@@ -28,7 +58,7 @@ case $purpose in
                  qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod dpkg-deb:dpkg) ;;
   disk-guest) needs+=(mkfs.ext4:e2fsprogs nbdkit:nbdkit qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio
                       depmod:kmod dpkg-deb:dpkg) ;;
-  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, pm, disk, disk-guest, nfs, nfs-clients, guest, streams, apps, package or zookeeper" >&2; exit 2 ;;
+  *) echo "setup.sh: unknown purpose '$purpose' (see --help)" >&2; exit 2 ;;
 esac
 
 # Commands for administrators are not on everyone's path.
@@ -46,6 +76,11 @@ find_missing() {
     nfs-clients) [ -e /usr/include/nfsc/libnfs-raw.h ] || packages+=(libnfs-dev) ;;
     nfs|guest|pm) compgen -G '/usr/lib/*/ganesha/libfsalvfs.so' >/dev/null || packages+=(nfs-ganesha-vfs) ;;
   esac
+  # An image is made and run with these.
+  if [ "$purpose" = container ] && ! command -v crun >/dev/null && ! command -v runc >/dev/null; then packages+=(crun); fi
+  if [ "$purpose" = release ] && [ "$(uname -m)" = x86_64 ] && [ ! -e /usr/aarch64-linux-gnu/include/stdio.h ]; then
+    packages+=(libc6-dev-arm64-cross)
+  fi
   case $purpose in
     streams|apps) [ -e /usr/include/leveldb/db.h ] || packages+=(libleveldb-dev) ;;
   esac

@@ -50,6 +50,10 @@ mod nodes;
 mod options;
 mod readers;
 mod requests;
+#[cfg(not(target_env = "musl"))]
+mod ring;
+#[cfg(target_env = "musl")]
+#[path = "ring_absent.rs"]
 mod ring;
 mod scrub;
 mod server;

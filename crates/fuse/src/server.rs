@@ -91,6 +91,10 @@ impl Server {
     }
 
     /// Whether changes may wait for a thaw.
+    #[cfg_attr(
+        target_env = "musl",
+        expect(dead_code, reason = "for requests over io_uring")
+    )]
     pub(crate) fn frozen(&self) -> bool {
         let until = *self.frozen_until();
         until.is_some_and(|until| Instant::now() < until)

@@ -181,8 +181,10 @@ mod native {
     pub(crate) fn write_back(instruction: Instruction, word: &AtomicU64) {
         if instruction == Instruction::DcCvap {
             // SAFETY: the address is valid, and the instruction changes nothing that a program can observe of memory; `detect`
-            // found it.
-            unsafe { asm!("dc cvap, {}", in(reg) word.as_ptr(), options(nostack, preserves_flags)) }
+            // found it. This is `dc cvap` by its number: assemblers know the name for ARMv8.2 alone.
+            unsafe {
+                asm!("sys #3, c7, c12, #1, {}", in(reg) word.as_ptr(), options(nostack, preserves_flags))
+            }
         }
     }
 
