@@ -288,7 +288,6 @@ fn a_mount_of_another_program_is_none_of_ours() {
     let device = Arc::new(steadfast_block::MemDevice::new(4096));
     mkfs(&*device, &MkfsOptions::default(), &mut |_, _| {}).unwrap();
     let (fs, _) = Fs::mount(device, &steadfast_fs::MountOptions::default()).unwrap();
-    let fs = Arc::new(fs);
     let foreign = place.path().join("foreign");
     std::fs::create_dir(&foreign).unwrap();
     let options = steadfast_fuse::MountOptions::new("of-another").subtype("another-fs");

@@ -217,8 +217,7 @@ fn a_dropped_session_leaves_no_mount_and_spares_the_one_below() {
 
 #[test]
 fn the_type_of_a_mount_is_the_embedders() {
-    let Some(m) = Mount::new(|options| options.subtype = Some("example-fs".to_owned()))
-    else {
+    let Some(m) = Mount::new(|options| options.subtype = Some("example-fs".to_owned())) else {
         return;
     };
     let point = m.path().canonicalize().unwrap();
