@@ -16,7 +16,7 @@ use steadfast_fuse::{Ended, MountOptions, mount};
 const USAGE: &str = "usage: null DIR [--io-uring]";
 
 fn main() -> ExitCode {
-    let mut options = MountOptions::new("null");
+    let mut options = MountOptions::new("null").subtype("null");
     options.io_uring = Some(false);
     let mut dir = None;
     for argument in std::env::args_os().skip(1) {

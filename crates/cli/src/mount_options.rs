@@ -40,7 +40,8 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            mount: steadfast_fuse::MountOptions::new(PathBuf::new()),
+            mount: steadfast_fuse::MountOptions::new(PathBuf::new())
+                .subtype(steadfast_fuse::mountinfo::SUBTYPE),
             volume: steadfast_fs::MountOptions::default(),
             in_place: false,
             store: StoreSettings::default(),

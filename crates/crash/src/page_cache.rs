@@ -17,10 +17,11 @@ use crate::record::Mutation;
 use crate::scenario::Scenario;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use steadfast_flash::Rng;
 use steadfast_vfs::{
     AllocateMode, Attr, Caller, Error, FileKind, FileSystem, Ino, NewNode, RenameMode, Result,
-    Seek, SetAttr,
+    Seek, SetAttr, Shutdown,
 };
 
 /// Whether this bug is planted. Without the feature `faults` there is none to name.
@@ -315,7 +316,8 @@ fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> Option<T> {
 
 impl FileSystem for PageCache {
     steadfast_vfs::pass_through! { fs:
-        root, access, readlink, open, readdir, getxattr, setxattr, listxattr, removexattr, statfs
+        all but lookup, getattr, setattr, mknod, mkdir, symlink, link, unlink, rmdir, rename, release, read, write, append,
+        fsync, fallocate, seek, sync, freeze, shutdown
     }
 
     fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -452,5 +454,17 @@ impl FileSystem for PageCache {
             self.send_all(&mut self.state());
         }
         self.fs.sync()
+    }
+
+    fn freeze(&self, limit: Duration) -> Result<()> {
+        self.send_all(&mut self.state());
+        self.fs.freeze(limit)
+    }
+
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
+        if how != Shutdown::Nothing {
+            self.send_all(&mut self.state());
+        }
+        self.fs.shutdown(how)
     }
 }

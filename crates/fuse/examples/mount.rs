@@ -19,7 +19,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     // Any implementation of `steadfast_vfs::FileSystem`: a volume (`steadfast_fs::Fs`), or your own.
     let fs = Arc::new(MemFs::new(Arc::new(SystemClock)));
-    let session = mount(fs, dir.path(), &MountOptions::new("example"))?;
+    // The kernel's list of mounts shows `fuse.example-fs`.
+    let options = MountOptions::new("example").subtype("example-fs");
+    let session = mount(fs, dir.path(), &options)?;
 
     let used = use_it(dir.path());
 

@@ -70,7 +70,7 @@ pub use control::{
 };
 pub use kept::{Sent, send_kept, writes_back};
 pub use mount::{MountError, Unmount, check_mount_point, unmount};
-pub use options::{LogHook, MountOptions, THREADS_MAX};
+pub use options::{LogHook, MountOptions, SUBTYPE_BYTES_MAX, THREADS_MAX};
 pub use ring::kernel_offers_io_uring;
 pub use scrub::scrub;
 pub use session::{Ended, Invalidator, Session, Unmounter, Watch, mount};

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-use crate::mountinfo::{self, FS_TYPE};
+use crate::mountinfo;
 use crate::options::MountOptions;
 
 /// Error of a mount.
@@ -61,6 +61,15 @@ pub enum MountError {
         /// The mount point.
         path: PathBuf,
     },
+    /// The subtype cannot be shown in the kernel's list of mounts.
+    #[error(
+        "{name:?} is no subtype of a mount; it has 1 to {} letters, digits, '.', '_', '-' and '+'",
+        crate::options::SUBTYPE_BYTES_MAX
+    )]
+    Subtype {
+        /// The name.
+        name: String,
+    },
     /// The kernel's FUSE device cannot be opened.
     #[error(
         "/dev/fuse: {0}; is the kernel module 'fuse' loaded, and may this user open the device?"
@@ -90,6 +99,8 @@ pub enum MountError {
 pub(crate) struct Mounted {
     /// Absolute, free of symbolic links.
     pub(crate) path: PathBuf,
+    /// Type as the kernel shows it.
+    fs_type: String,
     /// The kernel's number for it; unknown if `/proc` does not show it.
     pub(crate) id: Option<u64>,
 }
@@ -132,26 +143,32 @@ pub fn check_mount_point(dir: &Path, over: bool) -> Result<PathBuf, MountError> 
 
 /// Mounts at `path` (checked); returns the device that requests arrive at.
 pub(crate) fn mount(path: &Path, options: &MountOptions) -> Result<(OwnedFd, Mounted), MountError> {
-    let fd = match mount_directly(path, options)? {
+    let fs_type = options.fs_type()?;
+    let fd = match mount_directly(path, &fs_type, options)? {
         Some(fd) => fd,
         None => mount_by_helper(path, options)?,
     };
     let id = mountinfo::mount_at(path)
         .ok()
         .flatten()
-        .filter(|m| m.is_ours())
+        .filter(|m| m.fs_type == fs_type)
         .map(|m| m.id);
     Ok((
         fd,
         Mounted {
             path: path.to_owned(),
+            fs_type,
             id,
         },
     ))
 }
 
 /// `mount(2)`; nothing if this user may not.
-fn mount_directly(path: &Path, options: &MountOptions) -> Result<Option<OwnedFd>, MountError> {
+fn mount_directly(
+    path: &Path,
+    fs_type: &str,
+    options: &MountOptions,
+) -> Result<Option<OwnedFd>, MountError> {
     let uid = rustix::process::getuid().as_raw();
     let gid = rustix::process::getgid().as_raw();
     let device: File = match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
@@ -184,7 +201,7 @@ fn mount_directly(path: &Path, options: &MountOptions) -> Result<Option<OwnedFd>
     flags.set(MountFlags::SYNCHRONOUS, options.sync);
     flags.set(MountFlags::DIRSYNC, options.dir_sync);
     flags.set(MountFlags::NOSYMFOLLOW, options.no_symlinks);
-    match rustix::mount::mount(&options.source, path, FS_TYPE, flags, Some(data.as_c_str())) {
+    match rustix::mount::mount(&options.source, path, fs_type, flags, Some(data.as_c_str())) {
         Ok(()) => Ok(Some(device.into())),
         Err(Errno::PERM) if uid != 0 => Ok(None),
         Err(Errno::NODEV) => Err(MountError::Device(Errno::NODEV.into())),
@@ -203,7 +220,8 @@ fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
         .to_string_lossy()
         .replace('\\', "\\\\")
         .replace(',', "\\,");
-    let mut words = vec![format!("fsname={source}"), "subtype=steadfast".to_owned()];
+    let mut words = vec![format!("fsname={source}")];
+    words.extend(options.subtype.iter().map(|name| format!("subtype={name}")));
     let mut also = |on: bool, word: &str| {
         if on {
             words.push(word.to_owned());
@@ -326,7 +344,7 @@ impl Mounted {
     pub(crate) fn listed(&self) -> bool {
         match (self.id, mountinfo::mount_at(&self.path)) {
             (Some(id), Ok(there)) => there.is_some_and(|m| m.id == id),
-            (None, Ok(there)) => there.is_some_and(|m| m.is_ours()),
+            (None, Ok(there)) => there.is_some_and(|m| m.fs_type == self.fs_type),
             (_, Err(_)) => false,
         }
     }

@@ -8,7 +8,9 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Type of our mounts as the kernel shows it.
+/// Subtype of the mounts that the command serves ([`MountOptions::subtype`](crate::MountOptions::subtype)).
+pub const SUBTYPE: &str = "steadfast";
+/// Type of these mounts as the kernel shows it.
 pub const FS_TYPE: &str = "fuse.steadfast";
 
 /// One mount.
@@ -22,7 +24,7 @@ pub struct MountEntry {
     pub mount_point: PathBuf,
     /// File system type, with subtype.
     pub fs_type: String,
-    /// Source: for our mounts the image's path.
+    /// Source: for mounts that the command serves the image's path.
     pub source: PathBuf,
     /// The file system as a whole takes no changes.
     pub read_only: bool,
@@ -36,7 +38,7 @@ impl MountEntry {
             == (&other.device, &other.fs_type, &other.source)
     }
 
-    /// Whether it is a Steadfast mount.
+    /// Whether the command serves it: it has a volume, or a disk, of Steadfast. Mounts of embedders have their own types.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.fs_type == FS_TYPE

@@ -4,11 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::mount::MountError;
+
 /// Receives one line for each event that a caller's error number does not tell all of.
 pub type LogHook = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Most threads that serve requests.
 pub const THREADS_MAX: usize = 64;
+
+/// Longest subtype of a mount.
+pub const SUBTYPE_BYTES_MAX: usize = 64;
 
 /// Time for which the kernel may trust names and attributes: no limit in practice, since
 /// every change comes through it.
@@ -19,6 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 pub struct MountOptions {
     /// Source that `mount` and `df` show: the image's path.
     pub source: PathBuf,
+    /// The mount's type is `fuse.SUBTYPE`, or plain `fuse` without one: see [`MountOptions::subtype`].
+    pub subtype: Option<String>,
     /// The kernel refuses every change.
     pub read_only: bool,
     /// Lets other users in; the kernel then checks permissions (`default_permissions`).
@@ -78,11 +85,12 @@ pub struct MountOptions {
 }
 
 impl MountOptions {
-    /// The defaults: read-write, owner only, 16 threads.
+    /// The defaults: read-write, owner only, 16 threads, the type `fuse`.
     #[must_use]
     pub fn new(source: impl Into<PathBuf>) -> MountOptions {
         MountOptions {
             source: source.into(),
+            subtype: None,
             read_only: false,
             allow_other: false,
             devices: false,
@@ -108,9 +116,52 @@ impl MountOptions {
         }
     }
 
+    /// The kernel's list of mounts shows the type `fuse.NAME`: `findmnt -t fuse.NAME` finds the mounts of one file system. 1 to
+    /// [`SUBTYPE_BYTES_MAX`] letters, digits, `.`, `_`, `-` and `+`; [`mount`](crate::mount()) refuses other names. The name
+    /// `steadfast` is taken: the command takes mounts of that type for its own, in `steadfast metrics` for example.
+    #[must_use]
+    pub fn subtype(mut self, name: impl Into<String>) -> MountOptions {
+        self.subtype = Some(name.into());
+        self
+    }
+
+    /// The mount's type as the kernel shows it.
+    pub(crate) fn fs_type(&self) -> Result<String, MountError> {
+        let Some(name) = &self.subtype else {
+            return Ok("fuse".to_owned());
+        };
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte);
+        match (1..=SUBTYPE_BYTES_MAX).contains(&name.len()) && name.bytes().all(allowed) {
+            true => Ok(format!("fuse.{name}")),
+            false => Err(MountError::Subtype { name: name.clone() }),
+        }
+    }
+
     /// Whether the kernel checks permissions. It must with a write-back cache: it sends the times of a file, which
     /// their owner alone may set, in the name of anyone that writes. Root alone needs no check.
     pub(crate) fn kernel_checks(&self) -> bool {
         self.allow_other || (self.write_back && !rustix::process::geteuid().is_root())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_type_is_fuse_with_the_name_that_the_embedder_gives() {
+        let of = |name: &str| MountOptions::new("x").subtype(name).fs_type();
+        assert_eq!(MountOptions::new("x").fs_type().unwrap(), "fuse");
+        assert_eq!(of("steadfast").unwrap(), crate::mountinfo::FS_TYPE);
+        let longest = "a".repeat(SUBTYPE_BYTES_MAX);
+        for name in ["my-fs_2.0+x", &longest] {
+            assert_eq!(of(name).unwrap(), format!("fuse.{name}"));
+        }
+        let longer = "a".repeat(SUBTYPE_BYTES_MAX + 1);
+        for name in ["", "a,ro", "a b", "a/b", "a\n", "a\0", "é", &longer] {
+            let refused = of(name).unwrap_err().to_string();
+            assert!(refused.contains(&format!("{name:?}")), "{refused}");
+        }
     }
 }

@@ -5,7 +5,8 @@
 //! The key is 16 random bytes in an extended attribute of the volume's root directory that only root
 //! may read (`trusted.steadfast.nfs`). It moves with the volume, so handles live as long as
 //! their files, across restarts and hosts. A public identity, such as
-//! the volume's UUID, could not be a key. For an export of a directory, the hash covers that directory, too (`subtree`).
+//! the volume's UUID, could not be a key. A volume that is read-only, or has no extended attributes, holds no key: then the
+//! embedder gives one ([`HandleKey`]). A volume that can hold a key and has none yet takes the given one. For an export of a directory, the hash covers that directory, too (`subtree`).
 //!
 //! ```text
 //! 0 version u32 = 1   4 export u32   8 inode u64   16 generation u64   24 hash [16]     (big endian)
@@ -16,6 +17,7 @@ use std::hash::Hasher;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use steadfast_vfs::{Attr, Caller, Errno, FileSystem, Ino, XattrMode};
 
+use crate::handle_key::HandleKey;
 use crate::subtree::Subtree;
 
 /// Bytes of a handle.
@@ -65,7 +67,7 @@ impl std::fmt::Debug for Key {
 pub(crate) enum Lasting {
     /// Handles live as long as their files.
     Always,
-    /// Handles live as long as this server: the volume has no key yet and is read-only.
+    /// Handles live as long as this server: the volume holds no key, and none was given.
     ThisServer,
 }
 
@@ -77,10 +79,11 @@ impl Key {
         Ok(Key(key))
     }
 
-    /// The key of a volume. If there is none, a new one is made durable.
+    /// The key of a volume. If there is none, the given one, or a new one, is made durable there if it can hold one.
     pub(crate) fn of(
         fs: &dyn FileSystem,
         read_only: bool,
+        given: Option<Key>,
     ) -> steadfast_vfs::Result<(Key, Lasting)> {
         let (root, caller) = (fs.root(), Caller::root());
         match fs.getxattr(&caller, root, KEY_ATTRIBUTE) {
@@ -92,17 +95,34 @@ impl Key {
                 })?;
                 Ok((Key(key), Lasting::Always))
             }
-            Err(e) if e == Errno::NoData => {
-                let key = Key::random()?;
-                if read_only {
-                    return Ok((key, Lasting::ThisServer));
+            Err(e) if e == Errno::NoData || e == Errno::OpNotSupp => {
+                let key = given.map_or_else(Key::random, Ok)?;
+                if !read_only && key.keep(fs)? {
+                    return Ok((key, Lasting::Always));
                 }
-                fs.setxattr(&caller, root, KEY_ATTRIBUTE, &key.0, XattrMode::Create)?;
-                fs.fsync(&caller, root, false)?;
-                Ok((key, Lasting::Always))
+                let lasting = match given {
+                    Some(_) => Lasting::Always,
+                    None => Lasting::ThisServer,
+                };
+                Ok((key, lasting))
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Makes the key durable in the volume; false if the file system can hold none.
+    fn keep(&self, fs: &dyn FileSystem) -> steadfast_vfs::Result<bool> {
+        let (root, caller) = (fs.root(), Caller::root());
+        match fs.setxattr(&caller, root, KEY_ATTRIBUTE, &self.0, XattrMode::Create) {
+            Ok(()) => fs.fsync(&caller, root, false).map(|()| true),
+            Err(e) if e == Errno::OpNotSupp || e == Errno::RoFs => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The key that the embedder gave, for the volume of this name.
+    pub(crate) fn given(key: &HandleKey, volume: &str) -> Key {
+        Key(key.of_volume(volume))
     }
 
     fn hash(&self, bytes: &[u8], subtree: Option<Subtree>) -> [u8; 16] {

@@ -48,6 +48,7 @@ mod exports;
 #[doc(hidden)]
 pub mod fuzz;
 mod gate;
+mod handle_key;
 mod handles;
 mod kept;
 mod log;
@@ -81,6 +82,7 @@ pub use auth::{Anonymous, Squash};
 pub use clients::ClientState;
 pub use exports::{Access, Export, ExportError, Streams, everybody, this_host};
 pub use gate::Gate;
+pub use handle_key::{HandleKey, HandleKeyError};
 pub use ipnet::IpNet;
 pub use reload::{Reloaded, Reloader, Retired, Source};
 pub use rpcbind::Registration;

@@ -12,6 +12,7 @@ use std::time::Instant;
 use crate::dispatch::Service;
 use crate::drc::Cache;
 use crate::exports::{Export, Table};
+use crate::handle_key::HandleKey;
 use crate::handles::Lasting;
 use crate::kept;
 use crate::server::Error;
@@ -32,6 +33,7 @@ pub enum Source {
 pub struct Reloader {
     pub(crate) service: Arc<Service>,
     pub(crate) tls: Option<Tls>,
+    pub(crate) handle_key: Option<HandleKey>,
 }
 
 /// A volume that no export names any more.
@@ -67,6 +69,7 @@ pub struct Reloaded {
 /// Prepares a volume. Adds warnings to `notes`.
 pub(crate) fn open(
     mut served: ExportedVolume,
+    given: Option<&HandleKey>,
     drc: &Cache,
     notes: &mut Vec<String>,
 ) -> Result<Arc<Volume>, Error> {
@@ -76,13 +79,14 @@ pub(crate) fn open(
             drc.inherit(key, &reply, Instant::now());
         }
     }
-    let (volume, lasting) = Volume::open(served).map_err(|source| Error::Key {
+    let (volume, lasting) = Volume::open(served, given).map_err(|source| Error::Key {
         name: name.clone(),
         source,
     })?;
     if lasting == Lasting::ThisServer {
         notes.push(format!(
-            "{name}: was never served for writing, so that clients have to mount again when this server is started again"
+            "{name}: holds no key for file handles, as it is read-only or has no extended attributes: clients have to mount \
+             again when this server is started again, unless it is given a handle key"
         ));
     }
     Ok(Arc::new(volume))
@@ -99,7 +103,10 @@ impl Reloader {
         let mut opened = Vec::new();
         for source in volumes {
             opened.push(match source {
-                Source::New(served) => open(served, &self.service.drc, &mut notes)?,
+                Source::New(served) => {
+                    let given = self.handle_key.as_ref();
+                    open(served, given, &self.service.drc, &mut notes)?
+                }
                 Source::Kept(name) => {
                     let mut known = old.volumes.iter();
                     let known = known.find(|volume| volume.name() == name);

@@ -30,6 +30,7 @@ use crate::dispatch::Service;
 use crate::drc::{self, Cache};
 use crate::exports::{Export, ExportError, Table};
 use crate::gate::Gate;
+use crate::handle_key::HandleKey;
 use crate::log::Log;
 use crate::memory::HandshakeLimits;
 use crate::metrics::Metrics;
@@ -138,6 +139,10 @@ pub struct Options {
     pub tell: Option<fn(&str)>,
     /// Gate that each answer must pass.
     pub gate: Option<Arc<dyn Gate>>,
+    /// Key of the handles of volumes that hold none: they are read-only, or their file systems have no extended attributes.
+    /// A volume that can hold a key and has none yet keeps this one. Each volume's handles depend on its name, too
+    /// ([`ExportedVolume::name`]). Default: handles of such volumes end with the server, and clients mount again.
+    pub handle_key: Option<HandleKey>,
 }
 
 impl Default for Options {
@@ -159,6 +164,7 @@ impl Default for Options {
             tls: None,
             tell: None,
             gate: None,
+            handle_key: None,
         }
     }
 }
@@ -187,6 +193,7 @@ pub(crate) struct Shared {
     service: Arc<Service>,
     listeners: Vec<TcpListener>,
     stop: OwnedFd,
+    handle_key: Option<HandleKey>,
     ending: Mutex<Ending>,
     changed: Condvar,
 }
@@ -218,7 +225,8 @@ impl Server {
         let mut opened = Vec::new();
         let drc = Cache::new(options.replies_remembered);
         for served in volumes {
-            opened.push(reload::open(served, &drc, &mut notes)?);
+            let given = options.handle_key.as_ref();
+            opened.push(reload::open(served, given, &drc, &mut notes)?);
         }
         let table = Table::new(opened, exports)?;
         table.check_security(options.tls.as_ref())?;
@@ -279,6 +287,7 @@ impl Server {
             )),
             listeners,
             stop,
+            handle_key: options.handle_key.clone(),
             ending: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -331,6 +340,7 @@ impl Server {
         Reloader {
             service: Arc::clone(&self.shared.service),
             tls: self.shared.reactor.tls.clone(),
+            handle_key: self.shared.handle_key.clone(),
         }
     }
 

@@ -14,6 +14,7 @@ use nfs3_types::nfs3::writeverf3;
 use steadfast_vfs::{FileSystem, Ino, Wanted};
 
 use crate::commits::CommitQueue;
+use crate::handle_key::HandleKey;
 use crate::handles::{Key, Lasting};
 
 /// Number of locks. Objects share them.
@@ -43,7 +44,7 @@ impl Default for Limits {
 pub struct ExportedVolume {
     /// The file system.
     pub fs: Arc<dyn FileSystem>,
-    /// Name in messages and metrics.
+    /// Name in messages and metrics. Keys that are derived from [`Options::handle_key`](crate::Options::handle_key) depend on it.
     pub name: String,
     /// Limits that clients see.
     pub limits: Limits,
@@ -117,8 +118,12 @@ fn random() -> u64 {
 
 impl Volume {
     /// Prepares a volume. Also returns the lifetime of its handles.
-    pub(crate) fn open(served: ExportedVolume) -> steadfast_vfs::Result<(Volume, Lasting)> {
-        let (key, lasting) = Key::of(&*served.fs, served.read_only)?;
+    pub(crate) fn open(
+        served: ExportedVolume,
+        given: Option<&HandleKey>,
+    ) -> steadfast_vfs::Result<(Volume, Lasting)> {
+        let given = given.map(|key| Key::given(key, &served.name));
+        let (key, lasting) = Key::of(&*served.fs, served.read_only, given)?;
         let (in_use, ended) = mpsc::channel();
         let verifier = served.verifier.unwrap_or_else(random);
         let volume = Volume {
@@ -238,7 +243,9 @@ impl Volume {
     #[allow(clippy::unwrap_used)]
     pub(crate) fn for_tests() -> Volume {
         let fs = Arc::new(steadfast_model::memfs::MemFs::default());
-        Volume::open(ExportedVolume::new(fs, "test")).unwrap().0
+        Volume::open(ExportedVolume::new(fs, "test"), None)
+            .unwrap()
+            .0
     }
 }
 

@@ -28,6 +28,7 @@
 
 pub mod acl;
 mod error;
+mod file_system;
 mod flags;
 pub mod metrics;
 mod note;
@@ -38,13 +39,13 @@ mod scrub;
 mod streams;
 
 pub use error::{Errno, Error, Result};
+pub use file_system::{FileSystem, fsync_each};
 pub use flags::InodeFlags;
 pub use note::Note;
 pub use replica::Replica;
 pub use scrub::{ScrubCursor, ScrubFinding, ScrubPiece, Severity};
 pub use streams::{MERGES_KEPT, MergeCause, StreamMerge, StreamStats, Streams};
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -335,25 +336,6 @@ pub struct Wanted {
     pub data_only: bool,
 }
 
-/// [`FileSystem::fsync_together`] one after the other. Changes of an inode that is gone are durable with everything else:
-/// its stream cannot be named without it.
-///
-/// # Errors
-/// The first that is met.
-pub fn fsync_each<F: FileSystem + ?Sized>(fs: &F, wanted: &[Wanted]) -> Result<()> {
-    for one in wanted {
-        let caller = Caller {
-            stream: one.stream,
-            ..Caller::root()
-        };
-        match fs.fsync(&caller, one.ino, one.data_only) {
-            Err(e) if e == Errno::Stale => fs.sync()?,
-            other => other?,
-        }
-    }
-    Ok(())
-}
-
 /// State of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatFs {
@@ -380,201 +362,4 @@ pub enum Shutdown {
     Log,
     /// Nothing more: as if the power failed now.
     Nothing,
-}
-
-/// A mounted file system. All calls may come from any thread; each is atomic with
-/// respect to all others unless it says otherwise.
-///
-/// *Durability* is the volume's contract plus `fsync`/`sync`: no other call waits for
-/// the medium (except where the contract is `sync`).
-pub trait FileSystem: Send + Sync {
-    /// The root directory's inode.
-    fn root(&self) -> Ino;
-
-    /// Finds `name` in `parent`. `.` and `..` are understood. ENOENT, ENOTDIR, EACCES, ENAMETOOLONG.
-    fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attr>;
-    /// Attributes of an inode. ESTALE if there is no such inode.
-    fn getattr(&self, caller: &Caller, ino: Ino) -> Result<Attr>;
-    /// Changes attributes atomically (ownership rules of POSIX, set-id bits included).
-    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr>;
-    /// Whether the caller may read (4), write (2), execute or search (1): EACCES if not.
-    fn access(&self, caller: &Caller, ino: Ino, mask: u8) -> Result<()>;
-
-    /// Makes a regular file, device, pipe or socket. EEXIST if the name is taken.
-    fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr>;
-    /// Makes a directory.
-    fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], perm: u16) -> Result<Attr>;
-    /// Makes a symbolic link.
-    fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr>;
-    /// The target of a symbolic link.
-    fn readlink(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>>;
-    /// Makes another name for an inode. EPERM for directories, EMLINK at the limit.
-    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
-    /// Removes a name. An open inode lives on until its last `release`.
-    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()>;
-    /// Removes an empty directory.
-    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()>;
-    /// Renames atomically, with every case of POSIX and Linux.
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-    ) -> Result<()>;
-
-    /// Keeps an inode alive while it is open, even without names. Pairs with `release`.
-    /// Does not check permissions: front ends call `access` where the kernel did not.
-    fn open(&self, caller: &Caller, ino: Ino) -> Result<()>;
-    /// The same of an inode that was looked up before: ESTALE if it has gone, also if another has its
-    /// number by now.
-    fn open_generation(&self, caller: &Caller, ino: Ino, generation: u64) -> Result<()> {
-        self.open(caller, ino)?;
-        match self.getattr(caller, ino) {
-            Ok(attr) if attr.generation == generation => Ok(()),
-            other => {
-                self.release(ino);
-                other.and(Err(Errno::Stale.into()))
-            }
-        }
-    }
-    /// Ends one `open`. Frees an inode that has no names left.
-    fn release(&self, ino: Ino);
-    /// Reads up to `buf.len()` bytes at `offset`; returns how many (short only at the end).
-    fn read(&self, caller: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
-    /// Runs `look`, whose calls of this file system change nothing, without waiting for the device. Returns whether all
-    /// that it asked for was in memory; if not, the answers mean nothing.
-    fn in_memory(&self, look: &mut dyn FnMut()) -> bool {
-        look();
-        true
-    }
-    /// Writes `data` at `offset`; returns how much of it: less if there is space for a part only. EFBIG, ENOSPC before
-    /// any effect; a very long write may be several operations, in order.
-    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
-    /// The same at the end of the file, wherever that is; returns the offset it went to, too.
-    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<(u64, usize)>;
-    /// Makes the inode durable: commits the caller's stream and every stream with an
-    /// uncommitted change to it. `data_only` is `fdatasync`.
-    fn fsync(&self, caller: &Caller, ino: Ino, data_only: bool) -> Result<()>;
-    /// `fsync` for each, together: they can share a flush. Inodes that are gone are passed over, their streams
-    /// are not.
-    fn fsync_together(&self, wanted: &[Wanted]) -> Result<()> {
-        fsync_each(self, wanted)
-    }
-    /// Changes the allocation of a range. EOPNOTSUPP where a mode is not offered.
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        mode: AllocateMode,
-        offset: u64,
-        len: u64,
-    ) -> Result<()>;
-    /// Finds data or a hole at or after `offset`. ENXIO beyond the end.
-    fn seek(&self, caller: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
-
-    /// Lists a directory from `cookie` on (0: from the start), `.` and `..` included,
-    /// until `sink` returns false (the entry it refused is not consumed) or the end.
-    fn readdir(
-        &self,
-        caller: &Caller,
-        dir: Ino,
-        cookie: Cookie,
-        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
-    ) -> Result<()>;
-
-    /// Value of an extended attribute. ENODATA if there is none.
-    fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
-    /// Sets an extended attribute.
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()>;
-    /// Names of all extended attributes.
-    fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>>;
-    /// Removes an extended attribute. ENODATA if there is none.
-    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
-
-    /// The flags of a file or directory, as `lsattr` shows them. EOPNOTSUPP where there are none.
-    fn flags(&self, caller: &Caller, ino: Ino) -> Result<InodeFlags> {
-        let _ = (caller, ino);
-        Err(Errno::OpNotSupp.into())
-    }
-    /// Sets the flags of a file or directory. EPERM, and EOPNOTSUPP for flags that are not offered.
-    fn set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
-        let _ = (caller, ino, flags);
-        Err(Errno::OpNotSupp.into())
-    }
-
-    /// State of the volume.
-    fn statfs(&self) -> Result<StatFs>;
-    /// Commits every stream.
-    fn sync(&self) -> Result<()>;
-
-    /// Commits every stream, and waits until that is where it is to stay: where a commit is durable on a cache first, until
-    /// the store has it.
-    fn sync_store(&self) -> Result<()> {
-        self.sync()
-    }
-
-    /// The volume's streams; `None` if its contract has only one.
-    fn streams(&self) -> Option<&dyn Streams> {
-        None
-    }
-
-    /// Notes that an inode was read, where access times are wanted: `read`, `readdir` and
-    /// `readlink` change none by themselves. As `relatime`: noted is the first read after a
-    /// change, and one a day.
-    fn accessed(&self, caller: &Caller, ino: Ino) -> Result<()> {
-        let _ = (caller, ino);
-        Ok(())
-    }
-
-    /// Tells the device of the free space in a range of its bytes, runs of fewer than `min_bytes` left out, while others
-    /// work. Returns how many bytes that were. EINVAL if the range is shorter than a block or begins past the end;
-    /// EOPNOTSUPP if that is not offered.
-    fn trim(&self, bytes: Range<u64>, min_bytes: u64) -> Result<u64> {
-        let _ = (bytes, min_bytes);
-        Err(Errno::OpNotSupp.into())
-    }
-
-    /// Makes everything durable, then freezes the device until [`thaw`](FileSystem::thaw), at most for `limit`: writes
-    /// to it wait, reads go on. EBUSY if it is frozen already; EOPNOTSUPP if that is not offered.
-    fn freeze(&self, limit: std::time::Duration) -> Result<()> {
-        let _ = limit;
-        Err(Errno::OpNotSupp.into())
-    }
-
-    /// Ends a freeze: false if there is none, or if its limit has passed.
-    fn thaw(&self) -> bool {
-        false
-    }
-
-    /// Health of the volume. The default is healthy.
-    fn health(&self) -> Health {
-        Health::default()
-    }
-
-    /// Looks at about `blocks` blocks on the medium, from `from` on, while others work: whether metadata has its
-    /// checksums, and, if `data`, whether file content can be read. EOPNOTSUPP if that is not offered.
-    fn scrub(&self, from: ScrubCursor, blocks: u64, data: bool) -> Result<ScrubPiece> {
-        let _ = (from, blocks, data);
-        Err(Errno::OpNotSupp.into())
-    }
-
-    /// Counters, by name, since the mount. Values with a name in `_now` go up and down; [`metrics`] describes them.
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
-
-    /// Goes down now: when this has returned, nothing is written any more, and every call
-    /// that changes or syncs fails. EOPNOTSUPP if that is not offered.
-    fn shutdown(&self, how: Shutdown) -> Result<()> {
-        let _ = how;
-        Err(Errno::OpNotSupp.into())
-    }
 }

@@ -11,10 +11,13 @@
 
 use crate::{
     AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileSystem, Health, Ino, InodeFlags,
-    NewNode, RenameMode, Result, ScrubCursor, ScrubPiece, Seek, SetAttr, StatFs, XattrMode,
+    NewNode, RenameMode, Result, ScrubCursor, ScrubPiece, Seek, SetAttr, Shutdown, StatFs, Streams,
+    Wanted, XattrMode, fsync_each,
 };
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::Duration;
 
 /// Called after each replacement or stop.
 type Hook = Box<dyn Fn() + Send + Sync>;
@@ -144,6 +147,8 @@ impl Replica {
     }
 }
 
+// Each call asks about its inode, or for the state: no field could be passed on to. None may be left to its default.
+#[deny(clippy::missing_trait_methods)]
 impl FileSystem for Replica {
     fn root(&self) -> Ino {
         self.root
@@ -247,6 +252,11 @@ impl FileSystem for Replica {
         self.about(ino)?.fsync(caller, ino, data_only)
     }
 
+    /// One by one: each is asked of the state that has its inode.
+    fn fsync_together(&self, wanted: &[Wanted]) -> Result<()> {
+        fsync_each(self, wanted)
+    }
+
     fn fallocate(
         &self,
         caller: &Caller,
@@ -309,6 +319,35 @@ impl FileSystem for Replica {
 
     fn sync(&self) -> Result<()> {
         self.state()?.sync()
+    }
+
+    fn sync_store(&self) -> Result<()> {
+        self.state()?.sync_store()
+    }
+
+    /// None: a reference to the streams of a state would outlive the state.
+    fn streams(&self) -> Option<&dyn Streams> {
+        None
+    }
+
+    fn accessed(&self, caller: &Caller, ino: Ino) -> Result<()> {
+        self.about(ino)?.accessed(caller, ino)
+    }
+
+    fn trim(&self, bytes: Range<u64>, min_bytes: u64) -> Result<u64> {
+        self.state()?.trim(bytes, min_bytes)
+    }
+
+    fn freeze(&self, limit: Duration) -> Result<()> {
+        self.state()?.freeze(limit)
+    }
+
+    fn thaw(&self) -> bool {
+        self.state().is_ok_and(|state| state.thaw())
+    }
+
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
+        self.state()?.shutdown(how)
     }
 
     fn scrub(&self, from: ScrubCursor, blocks: u64, data: bool) -> Result<ScrubPiece> {

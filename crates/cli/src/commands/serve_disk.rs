@@ -255,7 +255,7 @@ fn serve_fuse(
     let signals = catch_signals(tell.clone())?;
     let served = Arc::new(ServedDisk::new(medium));
     let file = Arc::new(DiskFile::new(Arc::clone(&served)));
-    let mut options = MountOptions::new(image);
+    let mut options = MountOptions::new(image).subtype(steadfast_fuse::mountinfo::SUBTYPE);
     options.read_only = args.read_only;
     options.log = Some(logger(image));
     let session = steadfast_fuse::mount(file, dir, &options);

@@ -30,8 +30,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use steadfast_nfs::{
-    AccessLog, Admin, Ended, Error, Export, Gate, Options, Registration, Reloader, Security,
-    Server, Target, Tls,
+    AccessLog, Admin, Ended, Error, Export, Gate, HandleKey, HandleKeyError, Options, Registration,
+    Reloader, Security, Server, Target, Tls,
 };
 
 use crate::commands::serve::tell_service_manager;
@@ -59,6 +59,7 @@ A file for --config; all but 'image' may be left out:
   access-log = \"/var/log/steadfast-nfs.log\"
   connections-per-address = 4096
   handshakes-per-address = 64
+  handle-key = \"/var/lib/steadfast/nfs.key\"
   rpcbind = false
   standby = true
   peer = \"10.0.0.2:2050\"
@@ -265,8 +266,17 @@ fn options_of(plan: &Plan) -> Result<Options, Failure> {
     }
     options.access_log = open_access_log(plan.settings.access_log.as_deref())?;
     options.tls = plan.tls.clone();
+    let handle_key = plan.settings.handle_key.as_deref();
+    options.handle_key = handle_key.map(read_handle_key).transpose()?;
     options.tell = Some(notice);
     Ok(options)
+}
+
+fn read_handle_key(path: &Path) -> Result<HandleKey, Failure> {
+    HandleKey::from_file(path).map_err(|e| match e {
+        HandleKeyError::Refused { .. } => Failure::usage(e.to_string()),
+        e => Failure::new(e.to_string()),
+    })
 }
 
 fn open_access_log(path: Option<&Path>) -> Result<Option<AccessLog>, Failure> {

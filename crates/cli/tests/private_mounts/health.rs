@@ -278,3 +278,57 @@ fn prometheus_finds_every_mount_and_notices_one_whose_server_died() {
     let refused = place.refused(2, &["metrics", "--listen", "0.0.0.0:9050"]);
     assert!(refused.contains("this host alone"), "{refused}");
 }
+
+/// A file system of another program that uses the library: nothing here asks it for anything.
+#[test]
+fn a_mount_of_another_program_is_none_of_ours() {
+    use std::sync::Arc;
+    use steadfast_fs::{Fs, MkfsOptions, mkfs};
+
+    let _alone = common::alone();
+    let Some(place) = Place::mounted("defaults") else {
+        return;
+    };
+    let device = Arc::new(steadfast_block::MemDevice::new(4096));
+    mkfs(&*device, &MkfsOptions::default(), &mut |_, _| {}).unwrap();
+    let (fs, _) = Fs::mount(device, &steadfast_fs::MountOptions::default()).unwrap();
+    let foreign = place.path().join("foreign");
+    std::fs::create_dir(&foreign).unwrap();
+    let options = steadfast_fuse::MountOptions::new("of-another").subtype("another-fs");
+    let session = steadfast_fuse::mount(fs.clone(), &foreign, &options).unwrap();
+    std::fs::write(foreign.join("file"), "content").unwrap();
+
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let shown = format!("of-another {} fuse.another-fs ", foreign.display());
+    assert!(mounts.contains(&shown), "{mounts}");
+    let ours = format!("{} fuse.steadfast ", place.mnt().display());
+    assert!(mounts.contains(&ours), "{mounts}");
+
+    let all = place.must(&["metrics"]);
+    let point = |dir: &str| format!("mountpoint=\"{}\"", place.path().join(dir).display());
+    assert!(all.contains(&point("mnt")), "{all}");
+    assert!(!all.contains(&point("foreign")), "{all}");
+    for command in [
+        &["metrics", "foreign"][..],
+        &["stat", "foreign"],
+        &["info", "foreign"],
+        &["sync", "foreign/file"],
+        &["shutdown", "foreign"],
+    ] {
+        let refused = place.refused(1, command);
+        assert!(
+            refused.contains("not on a mounted Steadfast volume"),
+            "{refused}"
+        );
+    }
+    let refused = place.refused(1, &["umount", "foreign"]);
+    assert!(
+        refused.contains("a mount of type fuse.another-fs"),
+        "{refused}"
+    );
+
+    let ended = session.shutdown(std::time::Duration::from_secs(5));
+    assert_eq!(ended, steadfast_fuse::Ended::Clean);
+    fs.unmount().unwrap();
+    place.end();
+}

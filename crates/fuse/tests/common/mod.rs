@@ -184,7 +184,8 @@ impl Watched {
 
 impl FileSystem for Watched {
     steadfast_vfs::pass_through! { inner:
-        root, getattr, access, readlink, read, append, seek, readdir, getxattr, setxattr, listxattr, removexattr
+        all but lookup, setattr, mknod, mkdir, symlink, link, unlink, rmdir, rename, open, release, write, trim, fsync,
+        fallocate, streams, health, flags, set_flags, statfs, sync
     }
     fn lookup(&self, c: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.lookups.fetch_add(1, SeqCst);

@@ -45,7 +45,8 @@ fn the_mount_shows_its_source_and_the_space_of_the_volume() {
     let entry = mountinfo::mount_at(&m.path().canonicalize().unwrap())
         .unwrap()
         .unwrap();
-    assert!(entry.is_ours());
+    assert_eq!(entry.fs_type, "fuse");
+    assert!(!entry.is_ours());
     assert_eq!(
         entry.source,
         std::path::Path::new("/tmp/a volume, of sorts")
@@ -188,7 +189,7 @@ fn a_dropped_session_leaves_no_mount_and_spares_the_one_below() {
     let lower = mountinfo::mounts().unwrap().len();
     let options = MountOptions {
         over: true,
-        ..MountOptions::new("second")
+        ..MountOptions::new("second").subtype("second")
     };
     let upper = steadfast_fuse::mount(
         std::sync::Arc::new(common::Watched::default()),
@@ -212,6 +213,36 @@ fn a_dropped_session_leaves_no_mount_and_spares_the_one_below() {
     assert!(!path.join("upper").exists());
     drop(m);
     assert!(mountinfo::mount_at(&path).unwrap().is_none());
+}
+
+#[test]
+fn the_type_of_a_mount_is_the_embedders() {
+    let Some(m) = Mount::new(|options| options.subtype = Some("example-fs".to_owned())) else {
+        return;
+    };
+    let point = m.path().canonicalize().unwrap();
+    let entry = mountinfo::mount_at(&point).unwrap().unwrap();
+    assert_eq!(entry.fs_type, "fuse.example-fs");
+    assert!(!entry.is_ours());
+    // A program that asks by the type finds it, and no other mount.
+    let found = Command::new("findmnt")
+        .args(["-rno", "TARGET", "-t", "fuse.example-fs"])
+        .output()
+        .unwrap();
+    assert_eq!(found.stdout, format!("{}\n", point.display()).as_bytes());
+    // The session knows its mount by this type, and leaves nothing behind.
+    drop(m);
+    assert!(mountinfo::mount_at(&point).unwrap().is_none());
+}
+
+#[test]
+fn a_subtype_that_would_be_an_option_is_refused_before_anything_is_mounted() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = MountOptions::new("x").subtype("a,allow_other");
+    let fs = std::sync::Arc::new(common::Watched::default());
+    let refused = steadfast_fuse::mount(fs, dir.path(), &options).err();
+    assert!(matches!(refused, Some(MountError::Subtype { .. })));
+    assert!(mountinfo::mount_at(dir.path()).unwrap().is_none());
 }
 
 #[test]

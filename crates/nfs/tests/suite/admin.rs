@@ -5,11 +5,13 @@ use crate::common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
-use steadfast_nfs::{Access, AccessLog, Export, ExportedVolume, Source, Target};
+use steadfast_nfs::{Access, AccessLog, Export, ExportedVolume, HandleKey, Source, Target};
+use steadfast_vfs::{Caller, FileSystem, Ino, XattrMode};
 
 /// A call of REMOVE.
 fn remove_call(client: &mut Client, dir: &nfs_fh3, name: &str) -> Vec<u8> {
@@ -388,4 +390,83 @@ fn calls_and_mounts_are_logged_a_line_each_and_counted_by_client() {
     has(6, &[" READ ", " status=OK"]);
     has(7, &["Z 127.0.2.1:", " MOUNT_MNT ", " status=ACCES"]);
     has(8, &["Z 127.0.2.1:", " GETATTR ", " status=ACCES"]);
+}
+
+/// A file system of somebody else: it has no extended attributes.
+struct Foreign(Arc<dyn FileSystem>);
+
+impl FileSystem for Foreign {
+    steadfast_vfs::pass_through! { 0: all but getxattr, setxattr }
+
+    fn getxattr(&self, _: &Caller, _: Ino, _: &[u8]) -> steadfast_vfs::Result<Vec<u8>> {
+        Err(steadfast_vfs::Errno::OpNotSupp.into())
+    }
+    fn setxattr(
+        &self,
+        _: &Caller,
+        _: Ino,
+        _: &[u8],
+        _: &[u8],
+        _: XattrMode,
+    ) -> steadfast_vfs::Result<()> {
+        Err(steadfast_vfs::Errno::OpNotSupp.into())
+    }
+}
+
+fn keyed(fs: Arc<dyn FileSystem>, key: Option<HandleKey>, read_only: bool) -> Site {
+    let mut options = options();
+    options.handle_key = key;
+    let mut served = ExportedVolume::new(fs, "test");
+    served.read_only = read_only;
+    Site::serving(served, vec![export()], &options)
+}
+
+#[test]
+fn servers_that_share_a_key_file_know_each_others_handles_of_a_volume_that_holds_no_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("key");
+    let inner = file_system(Kind::Model);
+    let foreign = || -> Arc<dyn FileSystem> { Arc::new(Foreign(inner.clone())) };
+    // Both begin at once, with the process number of each other.
+    let start = || keyed(foreign(), Some(HandleKey::from_file(&path).unwrap()), false);
+    let [first, second] = std::thread::scope(|scope| {
+        let servers = [scope.spawn(start), scope.spawn(start)];
+        servers.map(|server| server.join().unwrap())
+    });
+    assert!(first.server.notes().is_empty() && second.server.notes().is_empty());
+    let (mut c, root) = first.mounted();
+    let file = c.create(&root, "file");
+    let known = second.client().getattr(&file).unwrap();
+    assert_eq!(known.fileid, c.getattr(&file).unwrap().fileid);
+
+    // Without the key, a server knows its own handles only, and says so.
+    let other = keyed(foreign(), None, false);
+    assert!(other.server.notes()[0].contains("given a handle key"));
+    assert_eq!(
+        other.client().getattr(&file).unwrap_err(),
+        nfsstat3::NFS3ERR_BADHANDLE
+    );
+    assert!(other.client().mnt("/").is_ok());
+}
+
+#[test]
+fn a_volume_that_can_hold_a_key_keeps_the_one_that_its_handles_were_made_with() {
+    let fs = file_system(Kind::Model);
+    let key = HandleKey::random().unwrap();
+    // Read-only first: nothing may be written to it.
+    let site = keyed(fs.clone(), Some(key.clone()), true);
+    let (_, root) = site.mounted();
+    assert!(site.server.notes().is_empty());
+    let _ = site.server.stop();
+    let attribute = || fs.getxattr(&Caller::root(), fs.root(), b"trusted.steadfast.nfs");
+    assert!(attribute().is_err());
+    let _ = keyed(fs.clone(), Some(key), false).server.stop();
+    let kept = attribute().unwrap();
+    // Its own key counts from now on, with another one and without.
+    for given in [None, Some(HandleKey::random().unwrap())] {
+        let site = keyed(fs.clone(), given, false);
+        assert!(site.client().getattr(&root).is_ok());
+        assert_eq!(attribute().unwrap(), kept);
+        let _ = site.server.stop();
+    }
 }

@@ -408,9 +408,10 @@ fn planted_faults_of_the_cache_are_found() {
         (None, Faults::only(Fault::TailUnderNewTerm)),
     ] {
         let wrong = |seed| run(seed, trouble(), planted, true).err();
-        match (1..=60).find_map(wrong) {
+        // The disk's own threads are real, and on a busy machine they meet the fault later.
+        match (1..=600).find_map(wrong) {
             Some(wrong) => println!("{planted:?}: {wrong}"),
-            None => panic!("{planted:?} was not found in 60 seeds"),
+            None => panic!("{planted:?} was not found in 600 seeds"),
         }
     }
 }

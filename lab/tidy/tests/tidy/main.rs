@@ -5,6 +5,7 @@
 mod dependencies;
 mod documents;
 mod modules;
+mod publish;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -61,6 +61,10 @@ pub(crate) struct Settings {
     /// Maximum number of TLS handshakes in progress of one address [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) handshakes_per_address: Option<u32>,
+    /// Key of file handles for volumes that hold none, as they are served read-only; the file is made, with mode 0600, if it
+    /// does not exist, and servers that take turns share it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) handle_key: Option<PathBuf>,
     /// Register with rpcbind, for clients that do not name the ports (as root)
     #[arg(long)]
     pub(crate) rpcbind: bool,
@@ -104,6 +108,7 @@ impl Settings {
             access_log,
             connections_per_address,
             handshakes_per_address,
+            handle_key,
             rpcbind,
             standby,
             peer,
@@ -129,6 +134,7 @@ impl Settings {
             access_log: access_log.or(file.access_log),
             connections_per_address: connections_per_address.or(file.connections_per_address),
             handshakes_per_address: handshakes_per_address.or(file.handshakes_per_address),
+            handle_key: handle_key.or(file.handle_key),
             rpcbind: rpcbind || file.rpcbind,
             standby: standby || file.standby,
             peer: peer.or(file.peer),

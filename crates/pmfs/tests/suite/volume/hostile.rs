@@ -284,3 +284,14 @@ proptest! {
         endures(&volume);
     }
 }
+
+/// The number of mounts is a hint under no checksum. Once, a mount of a volume that claims the largest number overflowed.
+#[test]
+fn any_number_of_mounts_is_taken() {
+    const MOUNTS: u64 = 136;
+    let volume = populated_in(1 << 20);
+    volume.word(MOUNTS, u64::MAX);
+    let mount = mounted(volume.copy().region, false, 1).unwrap();
+    assert_eq!(mount.report.mounts, u64::MAX);
+    assert!(endures(&volume));
+}

@@ -73,8 +73,7 @@ pub(super) struct Watched<'a> {
 
 impl FileSystem for Watched<'_> {
     steadfast_vfs::pass_through! { fs:
-        root, lookup, getattr, access, readlink, open, release, read, append, fsync, fallocate, seek, readdir, getxattr,
-        listxattr, statfs, rmdir
+        all but setattr, mknod, mkdir, symlink, link, unlink, rename, write, setxattr, removexattr, set_flags, sync
     }
 
     fn setattr(&self, me: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
@@ -142,10 +141,6 @@ impl FileSystem for Watched<'_> {
         self.fs.removexattr(me, ino, name)?;
         (self.changed)(Call::RemoveXattr(ino, name.to_vec()), None);
         Ok(())
-    }
-
-    fn flags(&self, me: &Caller, ino: Ino) -> Result<InodeFlags> {
-        self.fs.flags(me, ino)
     }
 
     fn set_flags(&self, me: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
