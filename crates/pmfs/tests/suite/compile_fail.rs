@@ -20,4 +20,13 @@ fn programs_that_break_the_order_do_not_compile() {
     let cases = trybuild::TestCases::new();
     cases.pass("tests/compile_pass/*.rs");
     cases.compile_fail("tests/compile_fail/*.rs");
+    // It compiles them and panics if one does not fail as it should.
+    drop(cases);
+    for entry in std::fs::read_dir("tests/compile_fail").unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.file_stem().unwrap().display();
+            steadfast_testkit::caught(&format!("pm_order.{name}"));
+        }
+    }
 }
