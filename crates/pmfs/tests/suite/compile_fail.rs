@@ -15,6 +15,8 @@
 //! | write-back and fence: neither missing nor twice (§4.2) | `fence_..`, `return_..`, `write_back_twice`, `in_flight_..` |
 //! | one state at a time, and none made up | `object_..`, `inode_born_twice`, `tag_..`, `brand_..`, `.._made_up`, `store_past_..` |
 
+#![allow(clippy::unwrap_used)]
+
 #[test]
 fn programs_that_break_the_order_do_not_compile() {
     let cases = trybuild::TestCases::new();
