@@ -28,20 +28,21 @@ failed=
 
 say "Rust"
 # With the features of the whole workspace, as the tests have it: nothing is compiled again.
-cargo test --quiet --locked --workspace --test quickstart || failed="$failed Rust"
+if cargo test --quiet --locked --workspace --test quickstart; then note_caught quickstart.rust; else failed="$failed Rust"; fi
 
 if python3 -c 'import pytest' 2>/dev/null; then
   say "Python"
   # Not installed: found by its path, the plugin by its name.
-  PYTHONPATH=$ROOT/packages/python PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q -p no:cacheprovider -p steadfast_crash.plugin \
-    "$ROOT/packages/python/tests" || failed="$failed Python"
+  if PYTHONPATH=$ROOT/packages/python PYTHONDONTWRITEBYTECODE=1 python3 -m pytest -q -p no:cacheprovider -p steadfast_crash.plugin \
+    "$ROOT/packages/python/tests"; then note_caught quickstart.python; else failed="$failed Python"; fi
 else
   say "left out, because Python has no pytest here: the Python package"
 fi
 
 if command -v go >/dev/null; then
   say "Go"
-  (cd packages/go && GOFLAGS=-mod=mod GOCACHE=$WORK/go go test -count=1 ./...) || failed="$failed Go"
+  if (cd packages/go && GOFLAGS=-mod=mod GOCACHE=$WORK/go go test -count=1 ./...); then note_caught quickstart.go
+  else failed="$failed Go"; fi
 else
   say "left out, because there is no Go here: the Go package"
 fi

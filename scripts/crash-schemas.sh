@@ -60,3 +60,5 @@ if not wrong:
     print("JUnit and SARIF are as their schemas say")
 sys.exit(bool(wrong))
 PYTHON
+note_caught schemas.sarif_level
+note_caught schemas.junit_case

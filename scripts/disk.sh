@@ -262,7 +262,10 @@ faults() {
       format 48M 4M
       nbd_cut "$RANDOM" --fault "$fault" || break
     done
-    if ((tries <= 8)); then ok "$fault: cut $tries shows it, $FOUND blocks"; else bad "$fault is not found in 8 cuts"; fi
+    if ((tries <= 8)); then
+      ok "$fault: cut $tries shows it, $FOUND blocks"
+      note_caught "disk.${fault//-/_}"
+    else bad "$fault is not found in 8 cuts"; fi
   done
   ext4_format
   FULL='wait'

@@ -447,3 +447,11 @@ install_tool() {
 
 human_seconds() { printf '%d.%01d s' $(($1 / 1000)) $(($1 % 1000 / 100)); }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+# ---------------------------------------------------------------- notes of a run
+
+# note_caught PART.FAULT: this script has found a planted fault (docs/faults.md). A note for scripts/faults.sh, in the file that
+# STEADFAST_NOTES names, if it names one.
+note_caught() {
+  if [ -n "${STEADFAST_NOTES:-}" ]; then printf 'caught\t%s\t%s\n' "${0##*/}" "$1" >>"$STEADFAST_NOTES"; fi
+}

@@ -119,6 +119,7 @@ fn faults_of_large_overwrites_are_found_in_them() {
             panic!("{mutation:?} is missed");
         };
         println!("{mutation:?} in sequence {index}: {what}");
+        steadfast_testkit::caught_in("crash", &mutation);
     }
 }
 
@@ -180,6 +181,7 @@ fn is_found_under(medium: Medium, contract: Contract, mutation: Mutation) {
         report.images,
         story(&report)
     );
+    steadfast_testkit::caught_in("crash", &mutation);
 }
 
 #[test]
@@ -309,6 +311,7 @@ fn corner_26_an_overwrite_in_place_past_the_durable_end_is_found() {
     options.mutation = Some(Mutation::InPlacePastEnd);
     let what = explore::one(&options, &scenario).unwrap_err();
     println!("{what}");
+    steadfast_testkit::caught_in("crash", &Mutation::InPlacePastEnd);
 }
 
 /// Two streams change inodes that lie in one block, and one of them syncs: a commit that takes the
@@ -344,6 +347,7 @@ fn others_bytes_in_a_commit_are_found() {
         options.mutation = Some(Mutation::LayCurrent);
         let what = explore::one(&options, &scenario).unwrap_err();
         println!("{medium:?}: {what}");
+        steadfast_testkit::caught_in("crash", &Mutation::LayCurrent);
     }
 }
 
@@ -411,6 +415,7 @@ fn a_patch_over_bytes_written_in_place_holds_whole_sectors() {
     options.mutation = Some(Mutation::NarrowPatches);
     let what = explore::one(&options, &scenario).unwrap_err();
     assert!(what.contains("hold none of the values"), "{what}");
+    steadfast_testkit::caught_in("crash", &Mutation::NarrowPatches);
 }
 
 /// Place of an inode's extended attributes.
@@ -558,6 +563,7 @@ fn a_close_that_sends_nothing_or_too_late_is_found() {
             options.mutation = Some(planted);
             let what = explore::one(&options, &scenario).unwrap_err();
             println!("{planted:?} on {medium:?}: {what}");
+            steadfast_testkit::caught_in("crash", &planted);
         }
     }
 }
@@ -607,4 +613,5 @@ fn a_write_that_the_log_takes_is_not_cut_in_two_to_go_out_of_place() {
         found += usize::from(explore::one(&options, &scenario).is_err());
     }
     assert!(found > 0, "the fault is missed");
+    steadfast_testkit::caught_in("crash", &Mutation::MovedCut);
 }

@@ -65,6 +65,7 @@ fn each_fault_of_the_exploration_is_noticed() {
     ] {
         let outcome = explored(&run, WHOLE, Some(fault));
         assert!(!is_right(&run, &outcome, WHOLE), "{fault:?} is not noticed");
+        steadfast_testkit::caught_in("crashtest", &fault);
     }
 }
 
@@ -82,6 +83,7 @@ fn a_check_that_says_two_things_is_called_flaky() {
     std::fs::remove_file(&once).unwrap();
     let outcome = explored(&run, &check, Some(Planted::FlakyUnsaid));
     assert_eq!(outcome.flaky.len(), 0, "the fault is in its place");
+    steadfast_testkit::caught("crashtest.flaky_unsaid");
 }
 
 /// The fault is not the default.

@@ -219,6 +219,7 @@ fn a_look_that_is_forgotten_is_noticed() {
             found(&forgotten) != *all
         });
         assert!(differs, "{fault:?} is not noticed");
+        steadfast_testkit::caught_in("crashtest", &fault);
     }
 }
 
@@ -238,4 +239,5 @@ fn a_needed_sync_that_is_called_superfluous_is_noticed() {
     assert_eq!(gone.collect::<Vec<_>>(), [1, 1]);
     let gone = crate::superfluous::without(&run, &[2].into());
     assert_eq!(explored(&gone, check, true, None).findings.len(), 1);
+    steadfast_testkit::caught("crashtest.worse_unseen");
 }

@@ -63,5 +63,6 @@ fn each_fault_of_cuts_inside_the_recovery_is_noticed() {
         let recoveries = inside(&run, early);
         assert!(recoveries.writing > 0, "{fault:?}");
         assert!(recoveries.findings.is_empty(), "{fault:?} is not noticed");
+        steadfast_testkit::caught_in("crashtest", &fault);
     }
 }

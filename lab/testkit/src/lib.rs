@@ -4,7 +4,7 @@
 //! * [`Ticks`]: a clock that goes on by itself and repeats, too;
 //! * [`each_input`]: seeded inputs for the body of a fuzz target;
 //! * [`calls`]: calls of a file system, by name;
-//! * [`skipped!`] and [`caught`]: notes for the scripts that count tests and planted faults;
+//! * [`skipped!`], [`caught`] and [`caught_in`]: notes for the scripts that count tests and planted faults;
 //! * [`retry_while`]: retries of calls that fail as long as a mount is in use.
 //!
 //! A clock that stands until it is set is `steadfast_model::TestClock`; the products' own generators (of simulated devices, of
@@ -13,7 +13,7 @@
 pub mod calls;
 pub mod notes;
 
-pub use notes::caught;
+pub use notes::{caught, caught_in};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -5,6 +5,7 @@
 //! not mix, because each is one write to a file opened for appending.
 
 use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::io::Write;
 
 /// Says that the rest of this test cannot run here, and why. The script counts such a test as skipped, not as passed.
@@ -19,6 +20,49 @@ macro_rules! skipped {
 /// (`journal.skip_flush`). Call it after the assertion that shows the find.
 pub fn caught(fault: &str) {
     note("caught", fault);
+}
+
+/// The same for a planted fault that is a value: a variant (`SkipFlush` is `skip_flush`), or a struct with at least one switch
+/// set. Switches of a struct inside it belong to the part that its field names.
+///
+/// # Panics
+/// If no fault is planted: the test would count a find that is none.
+pub fn caught_in(part: &str, planted: &impl Debug) {
+    let names = names(part, &format!("{planted:?}"));
+    assert!(
+        !names.is_empty(),
+        "nothing is planted in {part}: {planted:?}"
+    );
+    names.iter().for_each(|name| caught(name));
+}
+
+/// Names of the faults in the text of such a value.
+fn names(part: &str, text: &str) -> Vec<String> {
+    let (mut parts, mut field, mut found) = (Vec::new(), part, Vec::new());
+    if !text.contains('{') {
+        return vec![format!("{part}.{}", snake_case(text))];
+    }
+    for word in text.split([' ', ',', '\n']) {
+        match (word, word.strip_suffix(':')) {
+            ("{", _) => parts.push(field),
+            ("}", _) => drop(parts.pop()),
+            ("true", _) => found.push(format!("{}.{field}", parts.last().unwrap_or(&part))),
+            (_, Some(name)) => field = name,
+            _ => {}
+        }
+    }
+    found
+}
+
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for (i, c) in name.char_indices() {
+        if c.is_ascii_uppercase() && i > 0 {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+    }
+    snake
 }
 
 /// Writes a note, and prints it for people who run the test alone.
@@ -62,6 +106,17 @@ mod tests {
     fn a_note_is_one_line_with_three_fields() {
         let said = line("skipped", "suite::a_test", "no\tdevice:\nnot found\n");
         assert_eq!(said, "skipped\tsuite::a_test\tno device: not found\n");
+    }
+
+    #[test]
+    fn switches_and_variants_have_names() {
+        let switches = "Faults { one: false, two_words: true, inner: Faults { three: true, four: false }, five: true }";
+        assert_eq!(
+            names("outer", switches),
+            ["outer.two_words", "inner.three", "outer.five"]
+        );
+        assert_eq!(names("part", "SkipFlush"), ["part.skip_flush"]);
+        assert_eq!(names("part", "Faults { one: false }"), [""; 0]);
     }
 
     #[test]

@@ -78,6 +78,7 @@ fn a_server_that_forgets_stable_writes_is_found_out() {
         .err()
         .unwrap();
     assert!(error.to_string().starts_with("client "), "{error}");
+    steadfast_testkit::caught("nfs_server.forgets_stable_writes");
 }
 
 #[test]
@@ -86,6 +87,7 @@ fn a_server_whose_verifier_stays_the_same_is_found_out() {
     run_and_kill(&fake, 20_000, &Scratch::new("verifier"))
         .err()
         .unwrap();
+    steadfast_testkit::caught("nfs_server.keeps_its_verifier");
 }
 
 #[test]
@@ -98,6 +100,7 @@ fn a_server_that_forgets_removals_is_found_out() {
         error.to_string().contains("is there, and was removed"),
         "{error}"
     );
+    steadfast_testkit::caught("nfs_server.forgets_removals");
 }
 
 #[test]

@@ -72,6 +72,7 @@ fn bytes_that_come_back_differently_are_reported() {
     assert!(wrong_by(fault, |run| largefile(run, 1, false)).contains("byte at 65535"));
     assert!(wrong_by(fault, |run| sequential(run, 1)).contains("byte at 65535"));
     assert!(wrong_by(fault, |run| random(run, 1, 1)).contains("is not the one"));
+    steadfast_testkit::caught_in("nfs_server", &fault);
 }
 
 #[test]
@@ -84,6 +85,7 @@ fn a_lookup_that_finds_another_file_is_reported() {
         wrong_by(Fault::FindsAnotherFile, |run| directory(run, 50))
             .contains("finds a file of mode")
     );
+    steadfast_testkit::caught("nfs_server.finds_another_file");
 }
 
 #[test]
@@ -93,6 +95,7 @@ fn a_stable_write_that_is_answered_as_unstable_is_reported() {
         error.contains("FILE_SYNC is answered with UNSTABLE"),
         "{error}"
     );
+    steadfast_testkit::caught("nfs_server.admits_it_is_not_stable");
 }
 
 #[test]

@@ -389,5 +389,6 @@ fn each_planted_bug_is_found_at_its_call_and_no_twin_has_one() {
             (0, &Value::Array(Vec::new())),
             "{name}, repaired"
         );
+        steadfast_testkit::caught(&format!("toy.{name}"));
     }
 }

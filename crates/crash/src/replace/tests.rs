@@ -124,6 +124,9 @@ fn a_step_that_is_missing_or_misplaced_is_found_under_every_contract_that_needs_
                 });
                 let found = report.unwrap().violations > 0;
                 assert_eq!(found, needed, "{contract}, {variant:?}, exists: {exists}");
+                if found {
+                    steadfast_testkit::caught_in("replace", &variant);
+                }
             }
         }
     }
@@ -140,6 +143,7 @@ fn a_file_system_that_does_not_flush_is_found() {
             report.is_err() || report.unwrap().violations > 0,
             "{mutation:?}"
         );
+        steadfast_testkit::caught_in("crash", &mutation);
     }
 }
 
@@ -152,6 +156,7 @@ fn on_the_weakest_file_system_the_protocol_holds_and_no_step_can_be_left_out() {
         for variant in &Variant::ALL[1..] {
             let report = explore_weakest(&options(*variant, exists)).unwrap();
             assert!(report.violations > 0, "{variant:?}, exists: {exists}");
+            steadfast_testkit::caught_in("replace", variant);
         }
     }
 }

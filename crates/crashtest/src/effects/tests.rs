@@ -355,6 +355,7 @@ fn every_planted_fault_is_noticed() {
             })
         });
         assert!(differs, "{fault:?} is not noticed");
+        steadfast_testkit::caught_in("effects", &fault);
     }
     let late = Effects::with_fault(
         &chained().run(),
@@ -363,6 +364,7 @@ fn every_planted_fault_is_noticed() {
     );
     let right = Effects::new(&chained().run(), &Model::shipped("ext4").unwrap());
     assert_ne!(late.acked, right.acked);
+    steadfast_testkit::caught("effects.late_ack");
 }
 
 /// A real Btrfs showed all three.

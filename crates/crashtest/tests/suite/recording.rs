@@ -455,6 +455,7 @@ fn each_fault_of_the_recorder_is_noticed() {
     for fault in FAULTS {
         let wrong = told(Run::new().with("FAULT", format!("{fault:?}")));
         assert_ne!(wrong, right, "{fault:?} is not noticed");
+        steadfast_testkit::caught_in("crashtest", &fault);
     }
 }
 

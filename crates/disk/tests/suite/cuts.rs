@@ -239,6 +239,7 @@ fn every_planted_fault_is_found() {
     for fault in Fault::ALL {
         let found = histories(EXACT, Some(fault), 60, 7);
         assert!(!found.wrong.is_empty(), "{fault:?}: {found:?}");
+        steadfast_testkit::caught_in("disk", &fault);
     }
 }
 

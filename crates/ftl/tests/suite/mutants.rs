@@ -53,6 +53,7 @@ macro_rules! mutants {
             fn $name() {
                 let faults = Faults { $name: true, ..Faults::default() };
                 assert!(is_found(stringify!($name), faults));
+                steadfast_testkit::caught_in("ftl", &faults);
             }
         )*
     };

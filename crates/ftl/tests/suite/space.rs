@@ -190,6 +190,7 @@ fn a_flush_that_moves_nothing_first_commits_again_and_again() {
     };
     let broken = cut_all(faults).unwrap_err();
     assert!(broken.contains("commit again"), "{broken}");
+    steadfast_testkit::caught_in("ftl", &faults);
 }
 
 #[test]
@@ -199,6 +200,7 @@ fn runs_that_count_before_they_are_durable_are_found() {
         ..Faults::default()
     };
     println!("{}", cut_all(faults).unwrap_err());
+    steadfast_testkit::caught_in("ftl", &faults);
 }
 
 /// A client trims one range again and again in an epoch, and writes every other sector of it. At the flush each trim was
@@ -307,4 +309,5 @@ fn corner_48_mounts_in_a_row_leave_room() {
         ..Faults::default()
     };
     println!("{}", run(plan, 1440, 9_000, faults).unwrap_err());
+    steadfast_testkit::caught_in("ftl", &faults);
 }

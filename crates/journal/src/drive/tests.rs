@@ -94,6 +94,7 @@ fn a_small_sync_does_not_carry_the_masses_of_another_stream_but_does_not_leave_t
         ..Faults::default()
     };
     assert!(small_syncs(carry_all).0 > 200, "the planted fault shows");
+    steadfast_testkit::caught_in("journal", &carry_all);
 }
 
 #[test]

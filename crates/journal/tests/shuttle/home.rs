@@ -116,6 +116,7 @@ fn without_a_log_a_flush_in_the_middle_of_a_batch_is_found() {
         ..Faults::default()
     };
     assert!(explore(faults, 30) > 0);
+    steadfast_testkit::caught_in("journal", &faults);
 }
 
 #[test]
@@ -125,6 +126,7 @@ fn without_a_log_an_acknowledgement_before_the_epoch_is_durable_is_found() {
         ..Faults::default()
     };
     assert!(explore(faults, 300) > 0);
+    steadfast_testkit::caught_in("journal", &faults);
 }
 
 #[test]
@@ -134,4 +136,5 @@ fn without_a_log_a_batch_laid_on_images_of_the_one_before_the_last_is_found() {
         ..Faults::default()
     };
     assert!(explore(faults, 300) > 0);
+    steadfast_testkit::caught_in("journal", &faults);
 }

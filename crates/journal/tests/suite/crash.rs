@@ -543,10 +543,10 @@ fn is_caught(name: &str, streams: u32, faults: Faults) {
     for len in [16, 24, 60] {
         // An assertion of the journal's own that fires is a catch, too.
         match std::panic::catch_unwind(|| hunt(1..40, len, streams, faults)) {
-            Err(_) => return,
+            Err(_) => return steadfast_testkit::caught_in("journal", &faults),
             Ok(Err(story)) => {
                 println!("{name}: {}", story.lines().next().unwrap_or_default());
-                return;
+                return steadfast_testkit::caught_in("journal", &faults);
             }
             Ok(Ok(images)) => println!("{name}: {images} images without a violation"),
         }
@@ -666,6 +666,7 @@ fn corner_53_log_space_is_reused_only_after_a_durable_tail() {
     };
     let story = wrap_after_a_checkpoint(broken).expect_err("the exploration misses trim_early");
     println!("{story}");
+    steadfast_testkit::caught_in("journal", &broken);
 }
 
 #[test]

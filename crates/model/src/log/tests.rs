@@ -690,6 +690,7 @@ fn each_fault_in_the_specification_makes_a_statement_false_and_shows_against_the
         };
         let first = story.lines().next().unwrap();
         println!("{mutation:?}: not true that {broken:?}; {first}");
+        steadfast_testkit::caught_in("log", &mutation);
     }
 }
 

@@ -11,10 +11,15 @@ use steadfast_vfs::Caller;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bug {
     None,
+    /// Two streams that change one file do not relate.
     NoFile,
+    /// Two streams that change one name do not relate.
     NoName,
+    /// The removal of a directory does not relate to the streams that used it.
     NoRmdir,
+    /// An fsync commits its own stream, not the others that changed the file.
     FsyncOwnOnly,
+    /// A commit leaves out the second operation of a transaction.
     LostTail,
 }
 
@@ -298,5 +303,6 @@ fn every_fault_planted_in_an_implementation_is_found() {
         Bug::LostTail,
     ] {
         assert!(simulate(bug, 0..400) > 0, "{bug:?} is never found");
+        steadfast_testkit::caught_in("ordered", &bug);
     }
 }

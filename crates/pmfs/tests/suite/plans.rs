@@ -283,4 +283,6 @@ fn a_call_that_leaves_out_a_fence_or_stores_its_commit_word_early_does_not_follo
         }
         assert!(refused > 0, "{line} in any order");
     }
+    steadfast_testkit::caught("pm_plan.fence");
+    steadfast_testkit::caught("pm_plan.commit_word");
 }

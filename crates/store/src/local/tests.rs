@@ -210,6 +210,7 @@ fn every_planted_fault_is_found() {
     ] {
         let loss = trials(Some(fault));
         assert!(loss.is_some(), "{fault:?} was not found");
+        steadfast_testkit::caught_in("directory", &fault);
     }
 }
 

@@ -274,6 +274,7 @@ fn a_rule_that_is_left_out_is_found() {
     ] {
         let found = std::panic::catch_unwind(|| deaths(0..12, (Some(fault), Faults::default())));
         assert!(found.is_err(), "{fault:?} was not found");
+        steadfast_testkit::caught_in("store", &fault);
     }
     let found =
         std::panic::catch_unwind(|| snapshots((Some(DeviceFault::PinsIgnored), Faults::default())));
@@ -281,12 +282,15 @@ fn a_rule_that_is_left_out_is_found() {
         found.is_err(),
         "a snapshot that is not pinned was not found"
     );
+    steadfast_testkit::caught("store.pins_ignored");
     let unconditional = Faults::only(protocol::Fault::CheckpointWithoutSwap);
     let found = std::panic::catch_unwind(|| deposed(0..1, (None, unconditional)));
     assert!(found.is_err(), "a checkpoint without a swap was not found");
+    steadfast_testkit::caught("protocol.checkpoint_without_swap");
     let taken = Faults::only(protocol::Fault::ForeignTakenForOwn);
     let found = std::panic::catch_unwind(|| fencing((None, taken)));
     assert!(found.is_err(), "a fenced writer that goes on was not found");
+    steadfast_testkit::caught("protocol.foreign_taken_for_own");
 }
 
 /// The old writer goes on after a take-over: it is fenced, and none of its writes is visible.

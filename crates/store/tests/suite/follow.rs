@@ -191,6 +191,7 @@ fn a_follower_knows_how_long_it_may_serve() {
         assert!(follower.poll().unwrap().is_none());
         assert!(follower.may_serve(), "the store has answered");
     }
+    steadfast_testkit::caught("protocol.lease_from_answer");
 }
 
 /// A new state that is not served does not renew the lease of the served one, whose checkpoint may be gone.
@@ -416,5 +417,6 @@ fn a_stand_by_that_keeps_too_much_is_found() {
         let found = seeds.find_map(fails);
         println!("{fault:?}, seed {}: {found:?}", seeds.start - 1);
         assert!(found.is_some(), "{fault:?} is not found");
+        steadfast_testkit::caught_in("store", &fault);
     }
 }

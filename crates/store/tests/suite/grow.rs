@@ -172,6 +172,7 @@ fn a_death_at_any_request_leaves_either_size_and_nothing_out_of_reach() {
 fn a_size_that_is_not_published_is_found() {
     let found = std::panic::catch_unwind(|| deaths(Some(DeviceFault::SizeUnpublished)));
     assert!(found.is_err());
+    steadfast_testkit::caught("store.size_unpublished");
 }
 
 #[test]

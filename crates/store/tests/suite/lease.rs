@@ -121,12 +121,14 @@ fn a_successor_answers_only_after_the_lease_has_run_out_by_its_own_clock() {
 fn a_successor_that_does_not_wait_is_found() {
     let (both, waited) = take_over((Some(DeviceFault::LeaseNotAwaited), Faults::default()));
     assert!(both && waited < LEASE, "{both}, {waited} ms");
+    steadfast_testkit::caught("store.lease_not_awaited");
 }
 
 #[test]
 fn a_machine_that_answers_without_a_lease_is_found() {
     let (both, _) = take_over((Some(DeviceFault::LeaseUnheeded), Faults::default()));
     assert!(both);
+    steadfast_testkit::caught("store.lease_unheeded");
 }
 
 /// The answer takes three seconds, which count as part of the lease.
@@ -159,6 +161,7 @@ fn a_lease_counts_from_the_start_of_the_request_that_proves_it() {
         let renewed = || lease.left() == Duration::from_millis(left);
         until("half of it is gone, and it is renewed", renewed);
     }
+    steadfast_testkit::caught("protocol.lease_from_answer");
 }
 
 /// Flushes renew the lease; without flushes, reads of `head` do: at most two in the time of a lease.
@@ -405,5 +408,7 @@ fn a_note_lasts_exactly_if_its_blocks_do() {
         cuts.into_iter().filter_map(found).collect::<Vec<_>>()
     };
     assert!(wrong(DeviceFault::NoteLost).contains(&(6, false)));
+    steadfast_testkit::caught("store.note_lost");
     assert!(wrong(DeviceFault::NoteEarly).contains(&(0, true)));
+    steadfast_testkit::caught("store.note_early");
 }

@@ -309,6 +309,7 @@ fn a_cache_without_checks_is_found() {
         let fault = Some(DeviceFault::ReadsBelieved);
         let found = std::panic::catch_unwind(|| damage(fault, in_order));
         assert!(found.is_err(), "in order: {in_order}");
+        steadfast_testkit::caught("store.reads_believed");
     }
 }
 

@@ -72,15 +72,22 @@ macro_rules! planted {
             let found = found(stringify!($test), &bounds);
             assert!(found.what.contains($breaks), "{}", found.what);
             sound(stringify!($test), &bounds);
+            steadfast_testkit::caught_in($fault.part(), &$fault);
         }
     )*};
 }
 
 trait Plant {
+    /// Part of `docs/faults.md` that lists it.
+    fn part(self) -> &'static str;
     fn plant(self, bounds: Bounds) -> Bounds;
 }
 
 impl Plant for Fault {
+    fn part(self) -> &'static str {
+        "protocol"
+    }
+
     fn plant(self, bounds: Bounds) -> Bounds {
         Bounds {
             faults: Faults::only(self),
@@ -90,6 +97,10 @@ impl Plant for Fault {
 }
 
 impl Plant for Outer {
+    fn part(self) -> &'static str {
+        "explore"
+    }
+
     fn plant(self, bounds: Bounds) -> Bounds {
         Bounds {
             outer: Some(self),

@@ -413,5 +413,9 @@ fn planted_faults_of_the_cache_are_found() {
             Some(wrong) => println!("{planted:?}: {wrong}"),
             None => panic!("{planted:?} was not found in 600 seeds"),
         }
+        match planted {
+            (Some(fault), _) => steadfast_testkit::caught_in("store", &fault),
+            (None, _) => steadfast_testkit::caught("protocol.tail_under_new_term"),
+        }
     }
 }

@@ -261,6 +261,7 @@ fn a_store_that_ignores_conditions_is_found() {
         Some((seed, wrong)) => println!("seed {seed}: {wrong}"),
         None => panic!("a store that ignores conditions was not found in 40 seeds"),
     }
+    steadfast_testkit::caught("store_sim.careless");
 }
 
 #[test]
@@ -279,5 +280,6 @@ fn planted_faults_of_the_protocol_are_found_under_the_disk() {
             Some((seed, wrong)) => println!("{fault:?}: seed {seed}: {wrong}"),
             None => panic!("{fault:?} was not found in 60 seeds"),
         }
+        steadfast_testkit::caught_in("protocol", &fault);
     }
 }

@@ -443,12 +443,14 @@ fn a_note_that_is_lost_is_found() {
         found.contains("NOENT") || found.contains("EXIST"),
         "{found}"
     );
+    steadfast_testkit::caught("store.note_lost");
 }
 
 #[test]
 fn a_note_before_its_change_is_found() {
     let found = (1..8).find_map(|seed| run(seed, 1_200, Some(DeviceFault::NoteEarly)).0);
     assert!(found.is_some(), "no call was answered and lost");
+    steadfast_testkit::caught("store.note_early");
 }
 
 /// Connects to a server. The port of the last connection may not be free yet.

@@ -154,6 +154,7 @@ fn a_rule_that_is_left_out_is_found_under_each_contract() {
             let wrong = |seed| explore(&source, contract, Some(fault), seed, &limits(seed)).err();
             let found = runs.find_map(wrong);
             assert!(found.is_some(), "{fault:?} is not found under {contract}");
+            steadfast_testkit::caught_in("copy", &fault);
             println!("{contract}, {fault:?}, run {}: {found:?}", runs.start - 1);
         }
     }
@@ -187,6 +188,7 @@ fn on_the_weakest_file_system_a_crash_leaves_nothing_a_mark_or_the_source() {
     for fault in Fault::OF_WEAKEST {
         let found = weakest::explore(&source, Some(fault), sets).err();
         assert!(found.is_some(), "{fault:?} is not found");
+        steadfast_testkit::caught_in("copy", &fault);
         println!("{fault:?}: {found:?}");
     }
 }
@@ -238,6 +240,7 @@ fn an_incomplete_copy_is_no_source() {
     assert!(why.contains(MARK) && is_marked, "{why}");
     let (copied, is_marked) = marked(Some(Fault::IncompleteSourceTaken));
     assert!(copied.is_ok() && !is_marked, "the fault is not found");
+    steadfast_testkit::caught("copy.incomplete_source_taken");
 }
 
 /// The default ACL of a volume that was used before reached all entries of the copy, and attributes of its root stayed.

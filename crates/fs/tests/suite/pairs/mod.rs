@@ -360,6 +360,9 @@ fn each_planted_fault_shows_in_the_table() {
         });
         // Objects relate what the bytes would have related: that fault is found by cuts.
         assert_eq!(shows, name != "bytes_unrelated", "{name}");
+        if shows {
+            steadfast_testkit::caught_in("fs", &faults);
+        }
     }
 }
 

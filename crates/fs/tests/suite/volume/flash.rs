@@ -136,6 +136,7 @@ fn corner_47_a_journal_that_ignores_the_bound_is_refused_by_the_device() {
     let ino = create(&fs, b"large").unwrap();
     let written = write(&fs, ino, 1, 0, blocks).and_then(|()| fs.sync());
     assert_eq!(written.unwrap_err(), Errno::Io);
+    steadfast_testkit::caught("journal.ignore_epoch");
     // And nothing of it is there after the next mount.
     drop(fs);
     must_be_clean(&disk);

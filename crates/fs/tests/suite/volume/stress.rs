@@ -684,4 +684,5 @@ fn an_early_acknowledgement_under_load_is_found() {
         found.is_some_and(|what| what.contains("durable operations are lost"))
     });
     assert!(found, "30 loads do not show it");
+    steadfast_testkit::caught("journal.acknowledge_early");
 }

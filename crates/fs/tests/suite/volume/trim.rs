@@ -122,6 +122,7 @@ fn a_trim_of_blocks_that_others_may_take_is_found() {
         options.background = false;
         options.faults.trim_unheld = true;
     }));
+    steadfast_testkit::caught("fs.trim_unheld");
 }
 
 /// Writers that need nearly all of the volume, beside trims without a pause.

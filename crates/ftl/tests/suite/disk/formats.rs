@@ -64,6 +64,7 @@ fn a_crash_in_a_format_leaves_the_old_disk_none_or_the_new_one() {
         ..Faults::default()
     };
     println!("{}", cut_format(&old, faults).unwrap_err());
+    steadfast_testkit::caught_in("ftl", &faults);
 }
 
 /// Cuts a format after each of its operations, with a few fates of unsynced pages: counts how often the old disk is
@@ -138,4 +139,5 @@ fn a_format_in_which_any_three_programs_fail_leaves_the_new_disk() {
         ..Faults::default()
     };
     println!("{}", fails(faults).unwrap_err());
+    steadfast_testkit::caught_in("ftl", &faults);
 }

@@ -216,6 +216,7 @@ fn rot_is_not_taken_for_the_end_of_the_log() {
         ..Faults::default()
     };
     println!("{}", sweep(&aged, faults).unwrap_err());
+    steadfast_testkit::caught_in("ftl", &faults);
 }
 
 /// Pages of several flushes in several blocks, delta pages, and mounts between.
@@ -333,6 +334,7 @@ fn a_damaged_root_does_not_hide_newer_ones() {
         hidden += u64::from(fate(&aged, at, faults, flip).is_err());
     }
     assert!(hidden > 0);
+    steadfast_testkit::caught("ftl.damaged_root_ends");
 }
 
 /// Story: without any whole root, the message recommended mkfs, which erases the rest.

@@ -306,6 +306,7 @@ fn relations_of_a_lone_stream_are_indexed_when_a_second_one_comes() {
         ..Faults::default()
     };
     assert_eq!(second_stream(unindexed), 0, "the planted fault shows");
+    steadfast_testkit::caught_in("journal", &unindexed);
 }
 
 #[test]

@@ -60,6 +60,7 @@ fn holds(story: impl Fn(Faults) -> Outcome, broken: &[Faults]) {
     for faults in broken {
         let found = story(*faults).expect_err("the planted fault goes unnoticed");
         println!("{found}");
+        steadfast_testkit::caught_in("journal", faults);
     }
 }
 

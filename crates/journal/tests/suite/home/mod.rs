@@ -125,6 +125,7 @@ fn batches_in_parts_others_bytes_and_late_data_are_seen() {
             !what.is_empty() && what.contains(words),
             "{faults:?}: {what}"
         );
+        steadfast_testkit::caught_in("journal", &faults);
     }
 }
 
@@ -201,6 +202,7 @@ fn corner_47_an_epoch_that_fills_is_flushed_between_batches() {
     };
     let error = run(ignore).unwrap_err().to_string();
     assert!(error.contains("the epoch is full"), "{error}");
+    steadfast_testkit::caught_in("journal", &ignore);
 }
 
 /// Corner 49: blocks are freed, used again, freed again, a few at a time and in any order. All blocks that are free
@@ -275,6 +277,7 @@ fn corner_49_freed_blocks_are_trimmed_unless_they_live_again() {
         journal.close().unwrap();
         assert_eq!(device.broken().is_some(), found, "{:?}", device.broken());
         if found {
+            steadfast_testkit::caught_in("journal", &faults);
             continue;
         }
         let live: u64 = named.iter().flatten().map(|(_, count)| count).sum();

@@ -110,6 +110,7 @@ fn is_caught(faults: Faults, shape: Shape, name: &str) {
         Err(story) => println!("{name}: {story}"),
         Ok(tally) => panic!("the property test misses {name}: {tally:?}"),
     }
+    steadfast_testkit::caught_in("journal", &faults);
 }
 
 macro_rules! mutation {

@@ -302,5 +302,6 @@ fn a_lost_acknowledgement_shows_with_threads_too() {
         let story = (0..20).find_map(|seed| run(3, seed, 60, faults).err());
         let story = story.unwrap_or_else(|| panic!("threads miss {faults:?}"));
         println!("{}", story.lines().next().unwrap());
+        steadfast_testkit::caught_in("journal", &faults);
     }
 }

@@ -8,8 +8,11 @@ use steadfast_pm::{Event, LINE_BYTES, Model, Trace};
 /// Fault of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Fault {
+    /// A fence is left out.
     Fence,
+    /// The write-back of a line is left out.
     WriteBack,
+    /// The last store to a line comes before the others.
     LineOrder,
 }
 
@@ -123,4 +126,6 @@ fn a_fence_a_write_back_or_the_order_of_a_line_left_out_is_found() {
         caught[&Fault::WriteBack][1] > 20 && caught[&Fault::LineOrder][1] > 10,
         "{caught:?}"
     );
+    let faults = caught.keys();
+    faults.for_each(|fault| steadfast_testkit::caught_in("pm_trace", fault));
 }

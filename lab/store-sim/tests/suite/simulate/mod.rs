@@ -138,5 +138,6 @@ fn planted_faults_are_found() {
             Some((seed, wrong)) => println!("{fault:?}: seed {seed}: {wrong}"),
             None => panic!("{fault:?} was not found in 400 seeds"),
         }
+        steadfast_testkit::caught_in("protocol", &fault);
     }
 }
