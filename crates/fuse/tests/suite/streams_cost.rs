@@ -56,6 +56,7 @@ fn child(depth: u32, from: From) -> Command {
         From::OtherThread => std::env::current_exe().unwrap().display().to_string(),
     };
     let measured = steadfast_testkit::test_name(module_path!(), "first_requests_are_measured");
+    let again = ["--ignored", "--exact", &*measured, "--nocapture"];
     let mut words = Vec::new();
     for _ in 0..depth {
         words.extend(["sh", "-c", "\"$@\"; true", "sh"]);
@@ -63,7 +64,7 @@ fn child(depth: u32, from: From) -> Command {
     words.push(&program);
     words.extend(match from {
         From::FirstThread => &["-c", WRITER][..],
-        From::OtherThread => &["--ignored", "--exact", &measured, "--nocapture"],
+        From::OtherThread => &again,
     });
     let mut command = Command::new(words[0]);
     command
