@@ -28,7 +28,10 @@ default_features() {
 
 # What the default tier selects: all but bench/, documentation and HTTP.
 DEFAULT_SELECTION=(--workspace --lib --bins --tests --examples --no-default-features)
-for name in "${BENCHES[@]}"; do DEFAULT_SELECTION+=(--exclude "$name"); done
+# Of bench/, only the checks of the client that judges NFS servers.
+for name in "${BENCHES[@]}"; do
+  if [ "$name" != steadfast-bench-nfs ]; then DEFAULT_SELECTION+=(--exclude "$name"); fi
+done
 DEFAULT_SELECTION+=(--features "$(default_features | grep -vx 'steadfast-cli/cloud' | paste -sd ,)")
 
 # The seed of explorations: each commit tries others. A change that is not committed has that of its parent.
@@ -74,7 +77,7 @@ tests_beside() {
   BESIDE=$(mktemp -d "$WORK/beside.XXXXXX") && mkfifo "$BESIDE/slots" || return
   exec {slots}<>"$BESIDE/slots"
   for ((i = 0; i < count; i++)); do printf . >&"$slots"; done
-  env "$runner=$here/beside.sh" cargo test --quiet --locked --no-fail-fast "$@" {slots}>&- || status=$?
+  env "$runner=$here/beside.sh" STEADFAST="$TARGET/tested/steadfast" cargo test --quiet --locked --no-fail-fast "$@" {slots}>&- || status=$?
   # All have ended when all slots are there.
   for ((i = 0; i < count; i++)); do read -r -n 1 -u "$slots"; done
   exec {slots}>&-

@@ -76,6 +76,12 @@ own_crashes() {
   done
   return "$status"
 }
+default_tests() {
+  local status=0
+  BESIDE_ONLY='crates/*|lab/*' tests_beside "${DEFAULT_SELECTION[@]}" || status=1
+  BESIDE_ONLY=bench/nfs tests_beside "${DEFAULT_SELECTION[@]}" -- workload:: || status=1
+  return "$status"
+}
 # The front end's tests once more over io_uring, which most kernels offer only if they are set to.
 front_over_io_uring() {
   local offered=/sys/module/fuse/parameters/enable_uring before status=0
@@ -99,7 +105,7 @@ default_tier() {
   run "command, kept" keep_program
   start_beside "$WORK/own-crashes" run "crash exploration of this stack, 10,000 images a contract" own_crashes
   own_crashes=$GROUP
-  run "tests" tests_beside "${DEFAULT_SELECTION[@]}"
+  run "tests" default_tests
   shown "$own_crashes" "$WORK/own-crashes" || say "the crash exploration was cut short" | tee -a "$FAILED_STEPS"
   run "front end over io_uring" front_over_io_uring
   if [ -x "$here/faults.sh" ]; then run "planted faults, all found again" "$here/faults.sh" --check "$STEADFAST_NOTES"; fi

@@ -309,6 +309,36 @@ fn relations_of_a_lone_stream_are_indexed_when_a_second_one_comes() {
     steadfast_testkit::caught_in("journal", &unindexed);
 }
 
+/// Two streams write bytes that overlap; only the second one is synced, and the power goes. Without the relation, bytes of the
+/// second would be there without those of the first below them.
+fn overlapping_bytes(faults: Faults) -> [u64; 2] {
+    let (sim, journal) = open_with(|config| config.faults = faults);
+    for (stream, offset, bytes) in [(1, 0, [5u64, 5]), (2, 8, [6, 6])] {
+        let mut op = journal.begin(StreamId(stream), small(200)).unwrap();
+        let bytes: Vec<u8> = bytes.iter().flat_map(|n| n.to_le_bytes()).collect();
+        op.write(BlockNo(META), Kind::Meta, offset, &bytes).unwrap();
+        let _ = op.commit();
+    }
+    journal.sync_stream(StreamId(2)).unwrap();
+    let image = cut(&sim);
+    [get(&image, META, 0), get(&image, META, 8)]
+}
+
+#[test]
+fn streams_that_write_the_same_bytes_are_one_order() {
+    assert_eq!(overlapping_bytes(Faults::default()), [5, 6]);
+    let unrelated = Faults {
+        bytes_unrelated: true,
+        ..Faults::default()
+    };
+    assert_eq!(
+        overlapping_bytes(unrelated),
+        [0, 6],
+        "the planted fault shows"
+    );
+    steadfast_testkit::caught_in("journal", &unrelated);
+}
+
 #[test]
 fn a_stream_that_was_alone_again_is_found_by_the_next_one() {
     let (_, journal) = open_with(|_| ());

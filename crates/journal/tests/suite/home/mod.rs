@@ -368,6 +368,7 @@ fn batches_acknowledged_too_early_or_laid_on_old_images_are_seen() {
         assert!(acknowledged(&journal) > 0);
         assert_eq!(number(&device.durable(BlockNo(1)), 8), 0);
     });
+    steadfast_testkit::caught_in("journal", &early);
     let late = Faults {
         settle_late: true,
         ..Faults::default()
@@ -378,6 +379,7 @@ fn batches_acknowledged_too_early_or_laid_on_old_images_are_seen() {
     let block = device.durable(BlockNo(2));
     let both = (number(&block, 8), number(&block, 16)) == (3, 3);
     assert!(!both || ends.iter().any(Result::is_err));
+    steadfast_testkit::caught_in("journal", &late);
 }
 
 #[test]
