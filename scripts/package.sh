@@ -104,4 +104,4 @@ step "Removal"
 inside dpkg --purge steadfast >"$WORK/remove.log" 2>&1 || { cat "$WORK/remove.log" >&2; die "the package cannot be removed"; }
 left=$(inside sh -c 'find /usr /etc /var/lib -path /var/lib/dpkg -prune -o -name "*steadfast*" -print')
 [ -z "$left" ] || die "left behind: $left"
-say "  nothing left behind; the package is $out/${package##*/}"
+say "  nothing left behind; the package is $package"
