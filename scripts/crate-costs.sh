@@ -74,7 +74,8 @@ cat >"$WORK/measure" <<'PYTHON'
 #!/usr/bin/env python3
 # Runs a compiler, and notes its processor seconds under the crate that Cargo builds.
 import os, resource, subprocess, sys
-status = subprocess.call(sys.argv[1:])
+# Open descriptors: the jobserver is among them.
+status = subprocess.call(sys.argv[1:], close_fds=False)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 crate = os.environ.get("CARGO_PKG_NAME")
 if crate:
