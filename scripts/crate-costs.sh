@@ -84,7 +84,7 @@ if crate:
 sys.exit(status if status >= 0 else 128 - status)
 PYTHON
 chmod +x "$WORK/measure"
-export STEADFAST_COSTS=$WORK/costs CARGO_INCREMENTAL=0
+export STEADFAST_COSTS=$WORK/costs CARGO_INCREMENTAL=0 CC_KNOWN_WRAPPER_CUSTOM=measure
 (cd "$ROOT" && RUSTC_WRAPPER=$WORK/measure CC="$WORK/measure ${CC:-cc}" CARGO_TARGET_DIR=$WORK/target \
   cargo build --quiet --release --locked -p steadfast-cli) || die "the build failed"
 
