@@ -422,6 +422,19 @@ build_quick() {
   [ -x "$STEADFAST" ] || die "the build left no $STEADFAST"
 }
 
+# write_between MARKER FILE PAGE: replaces what stands in PAGE between its two comments of this name.
+write_between() {
+  local begin="<!-- $1 -->" end="<!-- /$1 -->" made
+  if ! grep -qxF "$begin" "$3" || ! grep -qxF "$end" "$3"; then die "$3 lacks the markers '$begin' and '$end'"; fi
+  made=$(mktemp "$3.XXXXXX")
+  awk -v begin="$begin" -v end="$end" -v file="$2" '
+    $0 == end { inside = 0 }
+    !inside { print }
+    $0 == begin { inside = 1; print ""; while ((getline line < file) > 0) print line; print "" }' "$3" >"$made"
+  chmod --reference="$3" "$made"
+  mv "$made" "$3"
+}
+
 # build_driver NAME [cargo options…]: a program of bench/. Sets DRIVER.
 build_driver() {
   local driver=$1 profile=release

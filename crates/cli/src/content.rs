@@ -359,6 +359,7 @@ mod tests {
         );
     }
 
+    #[cfg(feature = "pm")]
     fn first_byte_found(at: u64, bytes: u64) -> Option<u64> {
         let file = tempfile::tempfile().ok()?;
         file.set_len(bytes).ok()?;

@@ -11,11 +11,12 @@ use crate::object::{
     HeadObject, SlotBody, decode_head, decode_slot, encode_head, encode_seal, open,
 };
 use crate::owner::{Owner, OwnerState};
-use crate::place::{PlaceError, runtime};
+use crate::place::PlaceError;
 use crate::protocol::{
     Answer, Base, Body, Event, Full, Head, Kind, LocalTime, Nonce, ObjectName, Output, Proof,
     Reference, Request, Settings, Slot, SlotName, SlotSeen, Stamp, Stop, Term, Version, Writer,
 };
+use crate::runtime::runtime;
 use bytes::Bytes;
 use object_store::{PutMode, UpdateVersion};
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -665,7 +665,7 @@ mod tests {
         let location = Location::within(store, "volume", "memory://volume");
         let io = Io::new(location, Coding::plain(VolumeId([1; 16])), None);
         let name = ObjectName::Volume;
-        let runtime = crate::place::runtime().unwrap();
+        let runtime = crate::runtime::runtime().unwrap();
         let read = |range| {
             let limited = async {
                 tokio::time::timeout(Duration::from_secs(600), io.get(name, Some(range))).await
@@ -688,7 +688,7 @@ mod tests {
     fn parts_are_cut_out_of_pieces() {
         let bytes: Bytes = (0..200_u8).collect::<Vec<u8>>().into();
         let parts = [(3, 10), (13, 1), (14, 50), (70, 100)];
-        let runtime = crate::place::runtime().unwrap();
+        let runtime = crate::runtime::runtime().unwrap();
         for piece in [1, 2, 7, 13, 64, 500] {
             let store = Arc::new(object_store::memory::InMemory::new());
             let store = Arc::new(object_store::chunked::ChunkedStore::new(store, piece));

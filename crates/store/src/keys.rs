@@ -13,8 +13,9 @@ use crate::object::{
     encode_volume,
 };
 use crate::opening::OpenError;
-use crate::place::{Location, PlaceError, random, runtime};
+use crate::place::{Location, PlaceError, random};
 use crate::protocol::ObjectName;
+use crate::runtime::runtime;
 use bytes::Bytes;
 use object_store::PutMode;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};

@@ -41,6 +41,7 @@ mod owner;
 mod place;
 mod probe;
 mod reads;
+mod runtime;
 mod snapshots;
 mod traffic;
 mod volume;

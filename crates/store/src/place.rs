@@ -252,20 +252,6 @@ mod cloud {
     }
 }
 
-/// The threads that send requests, for all volumes of the process.
-pub(crate) fn runtime() -> Result<&'static tokio::runtime::Runtime, PlaceError> {
-    static RUNTIME: OnceLock<Result<tokio::runtime::Runtime, std::io::Error>> = OnceLock::new();
-    let made = RUNTIME.get_or_init(|| {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("store")
-            .enable_all()
-            .build()
-    });
-    made.as_ref()
-        .map_err(|e| PlaceError::Threads(std::io::Error::new(e.kind(), e.to_string())))
-}
-
 /// 128 random bits of the system.
 pub(crate) fn random() -> Result<u128, PlaceError> {
     let mut bytes = [0; 16];

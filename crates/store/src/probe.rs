@@ -7,7 +7,8 @@
 
 use crate::io::first_line;
 use crate::local::DirStore;
-use crate::place::{Location, PlaceError, random, runtime};
+use crate::place::{Location, PlaceError, random};
+use crate::runtime::runtime;
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::path::Path;

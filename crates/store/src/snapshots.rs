@@ -6,8 +6,9 @@ use crate::io::{Io, Put};
 use crate::object::{
     HeadObject, Pin, PinKind, Roots, decode_head, decode_volume, encode_head, encode_roots, open,
 };
-use crate::place::{random, runtime};
+use crate::place::random;
 use crate::protocol::{Answer, Edit, Editor, Head, Nonce, ObjectName, Request};
+use crate::runtime::runtime;
 use crate::volume::{Found, OpenError};
 use bytes::Bytes;
 use object_store::{PutMode, UpdateVersion};

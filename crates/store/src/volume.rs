@@ -12,8 +12,9 @@ use crate::object::{
 };
 pub use crate::opening::{OpenError, OpenOptions};
 use crate::owner::{Owner, OwnerState};
-use crate::place::{Access, Location, PlaceError, random, random_volume, runtime};
+use crate::place::{Access, Location, PlaceError, random, random_volume};
 use crate::protocol::{Head, Nonce, ObjectName, Slot, Term};
+use crate::runtime::runtime;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use steadfast_block::BLOCK_SIZE;

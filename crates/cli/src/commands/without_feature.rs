@@ -38,8 +38,7 @@ mod tests {
     use super::*;
 
     fn stand_in() -> Command {
-        let command = Command::new("nfs").about(about(Feature::Nfs, "Serve volumes"));
-        Args::augment_args(command)
+        Args::augment_args(Command::new("nfs")).about(about(Feature::Nfs, "Serve volumes"))
     }
 
     #[test]

@@ -32,7 +32,7 @@ macro_rules! planted {
         $copy.fault == Some(tests::Fault::$fault)
     };
 }
-#[cfg(not(test))]
+#[cfg(not(all(test, feature = "pm")))]
 macro_rules! planted {
     ($copy:expr, $fault:ident) => {
         false

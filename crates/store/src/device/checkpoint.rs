@@ -12,8 +12,8 @@ use crate::object::{
     CellKind, Directory, Draft, MapObject, Place, Root, encode_objects, encode_region, encode_root,
     push_cell,
 };
-use crate::place::runtime;
 use crate::protocol::{Base, Event, Full, Head, Kind, ObjectName, Reference, Slot, StoreTime};
+use crate::runtime::runtime;
 use crate::volume::OpenError;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

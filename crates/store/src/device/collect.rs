@@ -14,8 +14,8 @@ use crate::object::{
     CELL_HEADER, CellKind, DataName, Draft, ENVELOPE, Entry, Epoch, SlotBody, decode_slot,
     encode_epoch, open, read_cell,
 };
-use crate::place::runtime;
 use crate::protocol::{Full, Kind, ObjectName, Slot, SlotName};
+use crate::runtime::runtime;
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use steadfast_block::BLOCK_SIZE;

@@ -9,9 +9,10 @@ use crate::object::{
     VolumeObject, decode_head, decode_notes, decode_objects, decode_region, decode_root,
     decode_roots, decode_slot, read_cell,
 };
-use crate::place::{Location, runtime};
+use crate::place::Location;
 use crate::protocol::{Base, Head, ObjectName, Reference, Slot, SlotName, Stamp};
 use crate::reads::Reads;
+use crate::runtime::runtime;
 use crate::volume::OpenError;
 use bytes::Bytes;
 use std::collections::HashSet;

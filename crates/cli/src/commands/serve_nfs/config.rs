@@ -603,6 +603,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "tls"), ignore = "needs tls")]
     fn wrong_settings_are_refused_with_a_reason() {
         let dir = place();
         for (file, line, said) in [
