@@ -346,3 +346,49 @@ fn faulty_options_and_faulty_files_have_exit_code_2() {
         "holds no certificate",
     );
 }
+
+/// The handle of the root, by MNT.
+fn root_handle(address: &str) -> Vec<u8> {
+    let result = call(address, 100_005, 1, &[0, 0, 0, 1, b'/', 0, 0, 0]);
+    assert_eq!(
+        result[..8],
+        [0, 0, 0, 0, 0, 0, 0, 40],
+        "a handle of 40 bytes"
+    );
+    result[8..48].to_vec()
+}
+
+#[test]
+fn a_key_file_keeps_the_handles_of_a_read_only_volume_over_a_restart() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = place();
+    let root = |options: &[&str]| {
+        let args = [&["--read-only", "--insecure"], options, &["img"]].concat();
+        let serving = Serving::start(dir.path(), &args);
+        let handle = root_handle(&serving.address);
+        assert_eq!(serving.end(), Some(0));
+        handle
+    };
+    let keyed = root(&["--handle-key", "key"]);
+    let mode = fs::metadata(dir.path().join("key")).unwrap().permissions();
+    assert_eq!(mode.mode() & 0o7777, 0o600);
+    assert_eq!(root(&["--handle-key", "key"]), keyed);
+    assert_ne!(root(&[]), keyed);
+
+    let refused = |code: i32, words: &str, options: &[&str]| {
+        let args = [
+            &["serve", "nfs", "--listen", "127.0.0.1:0", "--read-only"],
+            options,
+        ]
+        .concat();
+        let output = steadfast(dir.path(), &[&args[..], &["img"]].concat());
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        assert!(said(&output).contains(words), "{}", said(&output));
+    };
+    refused(1, "No such file", &["--handle-key", "nowhere/key"]);
+    fs::write(dir.path().join("key"), "no key").unwrap();
+    refused(2, "is no handle key", &["--handle-key", "key"]);
+    assert_eq!(fs::read(dir.path().join("key")).unwrap(), b"no key");
+    fs::set_permissions(dir.path().join("key"), fs::Permissions::from_mode(0o644)).unwrap();
+    refused(2, "chmod 600", &["--handle-key", "key"]);
+}
