@@ -447,15 +447,21 @@ impl Process {
         };
         let object = mapping.object.and_then(|o| objects.get(o));
         let before = object.and_then(|o| o.code_before(back.wrapping_sub(mapping.bias)));
-        let Some([a, b, c, d, e, f, g]) = before else {
+        let Some([rex, mov, a, b, c, d, e, f, g]) = before else {
             return Call::None;
         };
-        let relative =
-            |from: u64| from.wrapping_add_signed(i64::from(i32::from_le_bytes([d, e, f, g])));
+        let distance = |bytes| i64::from(i32::from_le_bytes(bytes));
+        let relative = |from: u64| from.wrapping_add_signed(distance([d, e, f, g]));
+        // Code that is not optimised loads the slot's value into a register, which it calls.
+        let loaded = (rex, mov, a & 0xc7, f) == (0x48, 0x8b, 0x05, 0xff) && g == 0xd0 | a >> 3 & 7;
         let target = match (b, c) {
             (_, 0xe8) => memory.through_stub(relative(back)),
             // Through a slot whose distance from the code is known.
             (0xff, 0x15) => memory.far_word(relative(back)),
+            _ if loaded => {
+                let after = back.wrapping_sub(2);
+                memory.far_word(after.wrapping_add_signed(distance([b, c, d, e])))
+            }
             _ => {
                 // FF /2 with a register, or memory with a displacement of 0, 1 or 4 bytes.
                 let indirect = |opcode: u8, modrm: u8| opcode == 0xff && modrm >> 3 & 7 == 2;

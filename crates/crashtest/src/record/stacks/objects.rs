@@ -91,11 +91,11 @@ impl Object {
         Some(address.wrapping_add(position).wrapping_sub(*at))
     }
 
-    /// The seven bytes of code before an address.
-    pub(super) fn code_before(&self, address: u64) -> Option<[u8; 7]> {
+    /// The nine bytes of code before an address.
+    pub(super) fn code_before(&self, address: u64) -> Option<[u8; 9]> {
         let (range, bytes) = self.text.as_ref()?;
         let end = usize::try_from(address.checked_sub(range.start)?).ok()?;
-        bytes.get(end.checked_sub(7)?..end)?.try_into().ok()
+        bytes.get(end.checked_sub(9)?..end)?.try_into().ok()
     }
 
     /// Start of the function of an address, by the index of the unwind table.
