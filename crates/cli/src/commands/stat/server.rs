@@ -11,8 +11,11 @@ use crate::size;
 /// The requests of a client.
 pub(super) struct Client(ClientState);
 
+/// The counters of a server by name, and its clients.
+pub(super) type Counters = (Vec<(String, u64)>, Vec<Client>);
+
 /// Asks a server at its control socket.
-pub(super) fn counters(path: &Path) -> Result<(Vec<(String, u64)>, Vec<Client>), Failure> {
+pub(super) fn counters(path: &Path) -> Result<Counters, Failure> {
     let state = steadfast_nfs::read_state(path)
         .map_err(|e| Failure::at(path, format!("asking the server for its counters: {e}")))?;
     let clients = state.clients.into_iter().map(Client).collect();

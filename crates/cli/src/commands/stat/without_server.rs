@@ -10,7 +10,10 @@ use crate::features::Feature;
 /// The requests of a client. There are none.
 pub(super) enum Client {}
 
-pub(super) fn counters(path: &Path) -> Result<(Vec<(String, u64)>, Vec<Client>), Failure> {
+/// The counters of a server by name, and its clients.
+pub(super) type Counters = (Vec<(String, u64)>, Vec<Client>);
+
+pub(super) fn counters(path: &Path) -> Result<Counters, Failure> {
     let what = format!("{}: a server over NFS", path.display());
     Err(Feature::Nfs.lacks(&what))
 }
