@@ -1,4 +1,5 @@
 //! A directory of a test with stores and mount points.
+#![allow(dead_code, reason = "only tests of stores use it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
