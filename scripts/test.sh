@@ -3,10 +3,10 @@
 #
 #   scripts/test.sh [--merge | --rest | --long]
 #
-#   (none)   ten minutes on two processors: every unit, property and planted-fault test, explorations by a seed that is the
+#   (none)   a quarter of an hour on two processors: every unit, property and planted-fault test, explorations by a seed that is the
 #            commit's hash (STEADFAST_SEED), front ends on a real mount, NFS over loopback, stores in a directory. Proofs,
 #            obligations, foreign clients and packages run if their sources changed since the last commit that passed --merge
-#   --merge  half an hour: the default tier, then all that runs before a merge (lints, documentation, proofs, long explorations,
+#   --merge  40 minutes: the default tier, then all that runs before a merge (lints, documentation, proofs, long explorations,
 #            pjdfstest, fsx, applications that lose power, clients of others, features)
 #   --rest   what --merge has beyond the default tier
 #   --long   all of it at length (adds some hours)
