@@ -3,10 +3,10 @@
 #
 #   scripts/test.sh [--merge | --rest | --long]
 #
-#   (none)   a quarter of an hour on two processors: every unit, property and planted-fault test, explorations by a seed that is the
+#   (none)   ten minutes on two processors: every unit, property and planted-fault test, explorations by a seed that is the
 #            commit's hash (STEADFAST_SEED), front ends on a real mount, NFS over loopback, stores in a directory. Proofs,
 #            obligations, foreign clients and packages run if their sources changed since the last commit that passed --merge
-#   --merge  40 minutes: the default tier, then all that runs before a merge (lints, documentation, proofs, long explorations,
+#   --merge  half an hour: the default tier, then all that runs before a merge (lints, documentation, proofs, long explorations,
 #            pjdfstest, fsx, applications that lose power, clients of others, features)
 #   --rest   what --merge has beyond the default tier
 #   --long   all of it at length (adds some hours)
@@ -110,9 +110,7 @@ default_tier() {
   own_crashes=$GROUP
   run "tests" default_tests
   shown "$own_crashes" "$WORK/own-crashes" || say "the crash exploration was cut short" | tee -a "$FAILED_STEPS"
-  # A run of it in many hangs: a request waits for an answer that the ring's other thread would give.
-  if [ -n "$long" ]; then run "front end over io_uring" front_over_io_uring
-  else left_out "front end over io_uring" "one run in many hangs; --long has it"; fi
+  run "front end over io_uring" front_over_io_uring
   if [ -x "$here/faults.sh" ]; then run "planted faults, all found again" "$here/faults.sh" --check "$STEADFAST_NOTES"; fi
   changed_since_merge
 }

@@ -17,6 +17,7 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags,
 };
 use rustix::io::Errno;
+use rustix::thread::CpuSet;
 
 macro_rules! mounted {
     () => {
@@ -607,6 +608,11 @@ fn free_space_is_trimmed_by_ioctl_and_by_attribute() {
 #[test]
 fn a_buffered_read_during_a_direct_write_leaves_no_stale_page() {
     let m = mounted!();
+    let Some([writer, reader]) = two_processors() else {
+        return steadfast_testkit::skipped!("it takes two processors");
+    };
+    // Over io_uring, a write that waits holds the queue of its processor up: the reader asks from another.
+    run_on(writer);
     fs::write(m.join("file"), [b'a'; 8192]).unwrap();
     // io_setup and io_submit of one direct write, with memory that is aligned.
     let script = "import ctypes,mmap,os,struct,sys\n\
@@ -640,11 +646,26 @@ fn a_buffered_read_during_a_direct_write_leaves_no_stale_page() {
         }
         std::thread::yield_now();
     }
+    run_on(reader);
     // The write is under way: the old bytes come into the page cache.
     assert_eq!(fs::read(m.join("file")).unwrap(), [b'a'; 8192]);
     drop(held);
     assert!(child.wait().unwrap().success());
     assert_eq!(fs::read(m.join("file")).unwrap(), [b'b'; 8192]);
+}
+
+/// Two processors that this thread may run on.
+fn two_processors() -> Option<[usize; 2]> {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut allowed = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
+    Some([allowed.next()?, allowed.next()?])
+}
+
+/// From now on this thread, and what it starts, runs on one processor.
+fn run_on(processor: usize) {
+    let mut only = CpuSet::new();
+    only.set(processor);
+    rustix::thread::sched_setaffinity(None, &only).unwrap();
 }
 
 /// A limit of Linux (6.18), stated in steadfast(7): bytes stored through mmap past the end of a file become visible
