@@ -28,9 +28,6 @@ use steadfast_vfs::policy::{PERM_BITS, Subject};
 use steadfast_vfs::{Attr, Errno, FileKind, Ino, InodeFlags, Result, Time};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The type bits of a mode.
-pub(crate) const S_IFMT: u32 = 0o170_000;
-
 /// Place of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
@@ -110,7 +107,7 @@ pub(crate) fn read(volume: &Volume, reader: &mut impl Reader, ino: Ino) -> Resul
     if disk.mode.get() == 0 {
         return Err(Errno::Stale.into());
     }
-    if kind_of(disk.mode.get()).is_none() {
+    if FileKind::of_mode(disk.mode.get()).is_none() {
         return Err(damaged(format!(
             "inode {ino} has mode {:o}",
             disk.mode.get()
@@ -186,33 +183,6 @@ pub(crate) fn add(work: &mut Work<'_>, place: Place, field: usize, delta: i64) -
     work.add(place.block, place.field(field), delta)
 }
 
-/// The kind that a mode names.
-pub(crate) fn kind_of(mode: u32) -> Option<FileKind> {
-    Some(match mode & S_IFMT {
-        0o100_000 => FileKind::Regular,
-        0o040_000 => FileKind::Directory,
-        0o120_000 => FileKind::Symlink,
-        0o020_000 => FileKind::CharDevice,
-        0o060_000 => FileKind::BlockDevice,
-        0o010_000 => FileKind::Fifo,
-        0o140_000 => FileKind::Socket,
-        _ => return None,
-    })
-}
-
-/// The type bits of a kind.
-pub(crate) fn mode_of(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::Regular => 0o100_000,
-        FileKind::Directory => 0o040_000,
-        FileKind::Symlink => 0o120_000,
-        FileKind::CharDevice => 0o020_000,
-        FileKind::BlockDevice => 0o060_000,
-        FileKind::Fifo => 0o010_000,
-        FileKind::Socket => 0o140_000,
-    }
-}
-
 /// The kind whose number a directory entry holds.
 pub(crate) fn kind_from_number(number: u8) -> Option<FileKind> {
     [
@@ -231,7 +201,7 @@ pub(crate) fn kind_from_number(number: u8) -> Option<FileKind> {
 impl DiskInode {
     /// Kind of the inode; [`read`] has checked that the mode names one.
     pub(crate) fn kind(&self) -> FileKind {
-        kind_of(self.mode.get()).unwrap_or(FileKind::Regular)
+        FileKind::of_mode(self.mode.get()).unwrap_or(FileKind::Regular)
     }
 
     /// Its flags; [`read`] has checked that they are known.
@@ -246,7 +216,7 @@ impl DiskInode {
 
     /// Sets them.
     pub(crate) fn set_perm(&mut self, perm: u16) {
-        self.mode = (self.mode.get() & S_IFMT | u32::from(perm & PERM_BITS)).into();
+        self.mode = (self.mode.get() & FileKind::TYPE_BITS | u32::from(perm & PERM_BITS)).into();
     }
 
     /// Subject of permission checks.
@@ -529,11 +499,11 @@ mod tests {
     fn every_kind_survives_its_mode_and_its_number() {
         for number in 1..=7 {
             let kind = kind_from_number(number).unwrap();
-            assert_eq!(kind_of(mode_of(kind) | 0o777), Some(kind));
+            assert_eq!(FileKind::of_mode(kind.mode_bits() | 0o777), Some(kind));
         }
         assert_eq!(kind_from_number(0), None);
         assert_eq!(kind_from_number(8), None);
-        assert_eq!(kind_of(0o777), None);
+        assert_eq!(FileKind::of_mode(0o777), None);
     }
 
     #[test]

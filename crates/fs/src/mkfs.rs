@@ -10,7 +10,7 @@ use crate::btree;
 use crate::contract::Contract;
 use crate::dir;
 use crate::error::Error;
-use crate::inode::{self, Place};
+use crate::inode::Place;
 use crate::layout::{
     DiskInode, FEATURE_NO_LOG, GROUP_BLOCKS, GROUP_META, INODE_BYTES, MAGIC, Superblock, VERSION,
 };
@@ -327,8 +327,7 @@ fn first_inodes(volume: &Volume, options: &MkfsOptions) -> Result<Block, Error> 
         (volume.orphans, 0o700, 0, 0),
     ]) {
         let mut disk = DiskInode::new_zeroed();
-        disk.mode =
-            (inode::mode_of(FileKind::Directory) | (perm & (0o777 | u32::from(STICKY)))).into();
+        disk.mode = (FileKind::Directory.mode_bits() | (perm & (0o777 | u32::from(STICKY)))).into();
         disk.uid = uid.into();
         disk.gid = gid.into();
         disk.nlink = 2.into();

@@ -171,6 +171,35 @@ pub enum FileKind {
     Socket = 7,
 }
 
+impl FileKind {
+    /// Bits of a mode that name the kind: `S_IFMT`.
+    pub const TYPE_BITS: u32 = 0o170_000;
+
+    const ALL: [(FileKind, u32); 7] = [
+        (FileKind::Regular, 0o100_000),
+        (FileKind::Directory, 0o040_000),
+        (FileKind::Symlink, 0o120_000),
+        (FileKind::CharDevice, 0o020_000),
+        (FileKind::BlockDevice, 0o060_000),
+        (FileKind::Fifo, 0o010_000),
+        (FileKind::Socket, 0o140_000),
+    ];
+
+    /// The bits of a mode that name this kind.
+    #[must_use]
+    pub fn mode_bits(self) -> u32 {
+        FileKind::ALL[self as usize - 1].1
+    }
+
+    /// The kind that a mode names; none for a mode without one.
+    #[must_use]
+    pub fn of_mode(mode: u32) -> Option<FileKind> {
+        let bits = mode & FileKind::TYPE_BITS;
+        let mut all = FileKind::ALL.iter();
+        all.find(|(_, known)| *known == bits).map(|(kind, _)| *kind)
+    }
+}
+
 /// An inode's attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attr {

@@ -14,7 +14,6 @@ use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 use steadfast_vfs::{FileKind, Ino, InodeFlags};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-const S_IFMT: u32 = 0o170_000;
 /// Groups whose bitmaps are read together.
 pub(super) const GROUPS_AT_ONCE: u64 = 64;
 /// Nanoseconds in a second.
@@ -22,19 +21,10 @@ const NANOS: u32 = 1_000_000_000;
 
 /// Kind of inode that a mode names.
 pub(super) fn kind_of_mode(mode: u32) -> Option<FileKind> {
-    if mode & !(S_IFMT | 0o7777) != 0 {
+    if mode & !(FileKind::TYPE_BITS | 0o7777) != 0 {
         return None;
     }
-    Some(match mode & S_IFMT {
-        0o010_000 => FileKind::Fifo,
-        0o020_000 => FileKind::CharDevice,
-        0o040_000 => FileKind::Directory,
-        0o060_000 => FileKind::BlockDevice,
-        0o100_000 => FileKind::Regular,
-        0o120_000 => FileKind::Symlink,
-        0o140_000 => FileKind::Socket,
-        _ => return None,
-    })
+    FileKind::of_mode(mode)
 }
 
 /// An inode of an inode block.

@@ -4,7 +4,7 @@ use super::walk::{Concerned, Entry, Plan, ResolvedName, View};
 use super::{alive, object, xattr};
 use crate::dir::{self, Dir};
 use crate::in_place::Concerns;
-use crate::inode::{Place, mode_of};
+use crate::inode::Place;
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES, LINK_MAX};
 use crate::mounted::Mounted;
 use crate::slots;
@@ -190,7 +190,7 @@ impl Mounted {
         let acls = new_acls(&born)?;
         let now = self.now();
         let mut disk = DiskInode::new_zeroed();
-        disk.mode = (mode_of(new.kind) | u32::from(born.perm)).into();
+        disk.mode = (new.kind.mode_bits() | u32::from(born.perm)).into();
         disk.uid = caller.uid.into();
         disk.gid = born.gid.into();
         disk.nlink = (if is_dir { 2 } else { 1 }).into();
