@@ -29,15 +29,13 @@ clap_builder|the command line and its help
 clap_derive|the command line, declared as types
 clap_mangen|the manual, from the command line
 cpp_demangle|`crash record`: names of C++ functions in stacks
-fractal-fuse|FUSE requests over io_uring
 framehop|`crash record`: unwinding a program's stack
-fuser|FUSE requests over /dev/fuse; mounts
 futures-util|requests to a store at the same time
 h2|HTTP/2, which reqwest and hyper share
 hyper|HTTP of stores
 libc|the C library
 nfs3_types|the types of NFS version 3
-nix|of fuser and object_store
+nix|`crash record`: namespaces, and memory of programs
 object|`crash record`: symbols of programs
 object_store|S3, Azure and Google stores behind one interface
 proc-macro2|of every derive
@@ -53,9 +51,8 @@ serde_derive|JSON and TOML, declared as types
 serde_json|JSON for scripts
 syn|of every derive
 tokio|threads for requests to stores
-toml_edit|of a procedural macro of fuser
 url|URLs of stores
-winnow|of a procedural macro of fuser
+winnow|of toml
 zerocopy|on-disk structures without unsafe code of ours
 zerocopy-derive|the same, declared as types
 zstd-sys|compression of volumes on stores

@@ -1,17 +1,18 @@
 //! A directory with a disk and files of text, through FUSE. Past the kernel's cache: each request arrives.
 
-use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
-};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use steadfast_fuse_wire::abi::{self, fattr, fopen};
+use steadfast_fuse_wire::{
+    Connection, Errno, Exchange, Mount, MountFailure, Operation, Serve, Terms, Threads, Unmount,
+    unmount,
+};
+use steadfast_vfs::FileKind;
 
 /// The disk that is served.
 pub(crate) trait Disk: Send + Sync + 'static {
@@ -43,11 +44,17 @@ const COMMAND: u64 = 4;
 /// Longer than any answer.
 const TEXT_BYTES: u64 = 4096;
 /// `FALLOC_FL_KEEP_SIZE` with `FALLOC_FL_PUNCH_HOLE` or `FALLOC_FL_ZERO_RANGE`.
-const TRIMS: [i32; 2] = [0x1 | 0x2, 0x1 | 0x10];
-/// Attributes change at once or never.
-const FOREVER: Duration = Duration::from_secs(3600);
+const TRIMS: [u32; 2] = [0x1 | 0x2, 0x1 | 0x10];
+/// Seconds that the kernel may keep attributes: they change at once or never.
+const FOREVER: u64 = 3600;
+/// Requests at a time.
+const THREADS: usize = 4;
+/// Longest write in one request.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// Time for the last requests to end.
+const END_MAX: Duration = Duration::from_secs(10);
 
-struct Files<D>(std::sync::Arc<D>);
+struct Files<D>(Arc<D>);
 
 impl<D: Disk> Files<D> {
     fn names(&self) -> [(u64, &'static str); 3] {
@@ -58,30 +65,30 @@ impl<D: Disk> Files<D> {
         ]
     }
 
-    fn attr(&self, ino: u64) -> Option<FileAttr> {
+    fn attr(&self, ino: u64) -> Option<abi::Attr> {
         let (kind, perm, size) = match ino {
-            1 => (FileType::Directory, 0o755, 0),
-            DISK => (FileType::RegularFile, 0o600, self.0.len()),
-            COUNTERS => (FileType::RegularFile, 0o444, TEXT_BYTES),
-            COMMAND => (FileType::RegularFile, 0o600, TEXT_BYTES),
+            abi::ROOT => (FileKind::Directory, 0o755, 0),
+            DISK => (FileKind::Regular, 0o600, self.0.len()),
+            COUNTERS => (FileKind::Regular, 0o444, TEXT_BYTES),
+            COMMAND => (FileKind::Regular, 0o600, TEXT_BYTES),
             _ => return None,
         };
-        Some(FileAttr {
-            ino: INodeNo(ino),
+        Some(abi::Attr {
+            ino,
             size,
             blocks: size / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm,
+            mode: kind.mode_bits() | perm,
             nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
             blksize: 4096,
-            flags: 0,
+            ..abi::Attr::default()
+        })
+    }
+
+    fn attr_out(&self, ino: u64) -> Result<abi::AttrOut, Errno> {
+        Ok(abi::AttrOut {
+            attr_valid: FOREVER,
+            attr: self.attr(ino).ok_or(Errno::NOENT)?,
+            ..abi::AttrOut::default()
         })
     }
 
@@ -94,180 +101,172 @@ impl<D: Disk> Files<D> {
     }
 }
 
-fn empty(result: io::Result<()>, reply: ReplyEmpty) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error.into()),
-    }
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-impl<D: Disk> Filesystem for Files<D> {
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.names().into_iter().find(|(_, known)| *known == name);
-        match found.and_then(|(ino, _)| self.attr(ino)) {
-            Some(attr) => reply.entry(&FOREVER, &attr, Generation(0)),
-            None => reply.error(Errno::ENOENT),
+impl<D: Disk> Files<D> {
+    fn lookup(&self, name: &[u8]) -> Result<abi::EntryOut, Errno> {
+        let known = |(_, known): &(u64, &str)| known.as_bytes() == name;
+        let (ino, _) = self.names().into_iter().find(known).ok_or(Errno::NOENT)?;
+        Ok(abi::EntryOut {
+            nodeid: ino,
+            entry_valid: FOREVER,
+            attr_valid: FOREVER,
+            attr: self.attr(ino).ok_or(Errno::NOENT)?,
+            ..abi::EntryOut::default()
+        })
+    }
+
+    fn setattr(&self, ino: u64, asked: &abi::SetattrIn) -> Result<abi::AttrOut, Errno> {
+        let attr = self.attr(ino).ok_or(Errno::PERM)?;
+        // A shell empties a file of text before it writes.
+        let same = asked.valid & fattr::SIZE == 0 || asked.size == attr.size;
+        match ino == COMMAND || same {
+            true => self.attr_out(ino),
+            false => Err(Errno::PERM),
         }
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attr(ino.0) {
-            Some(attr) => reply.attr(&FOREVER, &attr),
-            None => reply.error(Errno::ENOENT),
+    fn read(&self, ino: u64, offset: u64, room: &mut [u8]) -> Result<usize, Errno> {
+        if ino == DISK {
+            let left = usize::try_from(self.0.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+            let len = left.min(room.len());
+            let room = &mut room[..len];
+            self.0.read(offset, room).map_err(|e| errno(&e))?;
+            return Ok(room.len());
         }
-    }
-
-    fn setattr(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        size: Option<u64>,
-        _atime: Option<fuser::TimeOrNow>,
-        _mtime: Option<fuser::TimeOrNow>,
-        _ctime: Option<std::time::SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<std::time::SystemTime>,
-        _chgtime: Option<std::time::SystemTime>,
-        _bkuptime: Option<std::time::SystemTime>,
-        _flags: Option<fuser::BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        match self.attr(ino.0) {
-            // A shell empties a file of text before it writes.
-            Some(attr) if ino.0 == COMMAND || size.is_none_or(|size| size == attr.size) => {
-                reply.attr(&FOREVER, &attr);
-            }
-            _ => reply.error(Errno::EPERM),
-        }
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        reply.opened(FileHandle(0), flags);
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        if ino.0 == DISK {
-            let left = self.0.len().saturating_sub(offset).min(u64::from(size));
-            let mut bytes = vec![0; usize::try_from(left).unwrap_or(0)];
-            match self.0.read(offset, &mut bytes) {
-                Ok(()) => reply.data(&bytes),
-                Err(error) => reply.error(error.into()),
-            }
-            return;
-        }
-        let text = self.text(ino.0);
+        let text = self.text(ino);
         let from = usize::try_from(offset)
             .unwrap_or(usize::MAX)
             .min(text.len());
-        reply.data(&text.as_bytes()[from..]);
+        let rest = &text.as_bytes()[from..];
+        let len = rest.len().min(room.len());
+        room[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let result = match ino.0 {
-            DISK if offset
-                .checked_add(u64::from(len))
-                .is_none_or(|end| end > self.0.len()) =>
-            {
-                return reply.error(Errno::ENOSPC);
-            }
-            DISK => self.0.write(offset, data),
+    fn write(&self, ino: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        let end = offset.checked_add(data.len() as u64);
+        match ino {
+            DISK if end.is_none_or(|end| end > self.0.len()) => Err(Errno::NOSPC),
+            DISK => self.0.write(offset, data).map_err(|e| errno(&e)),
             COMMAND => self.0.commanded(data.trim_ascii()).map_err(|why| {
                 eprintln!("disk: {why}");
-                io::Error::from(io::ErrorKind::InvalidInput)
+                Errno::INVAL
             }),
-            _ => return reply.error(Errno::EPERM),
-        };
-        match result {
-            Ok(()) => reply.written(len),
-            Err(error) => reply.error(error.into()),
+            _ => Err(Errno::PERM),
         }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        match ino.0 {
-            DISK => empty(self.0.flush(), reply),
-            _ => reply.ok(),
+    fn trim(&self, ino: u64, how: &abi::FallocateIn) -> Result<(), Errno> {
+        let end = how.offset.checked_add(how.length);
+        let inside = end.is_some_and(|end| end <= self.0.len());
+        if ino != DISK || !TRIMS.contains(&how.mode) || !inside {
+            return Err(Errno::OPNOTSUPP);
         }
+        self.0.trim(how.offset, how.length).map_err(|e| errno(&e))
     }
+}
 
-    fn fallocate(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let inside = offset
-            .checked_add(length)
-            .is_some_and(|end| end <= self.0.len());
-        if ino.0 != DISK || !TRIMS.contains(&mode) || !inside {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
-        empty(self.0.trim(offset, length), reply);
+fn answer<B: steadfast_fuse_wire::Body>(exchange: Exchange<'_>, result: Result<B, Errno>) {
+    match result {
+        Ok(body) => exchange.answer(&body),
+        Err(errno) => exchange.fail(errno),
     }
+}
 
-    fn readdir(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let from = usize::try_from(offset).unwrap_or(usize::MAX);
-        for (place, (ino, name)) in self.names().into_iter().enumerate().skip(from) {
-            if reply.add(INodeNo(ino), place as u64 + 1, FileType::RegularFile, name) {
-                break;
+impl<D: Disk> Serve for Files<D> {
+    fn serve(&self, mut exchange: Exchange<'_>) {
+        let ino = exchange.header().nodeid;
+        match exchange.operation() {
+            Operation::Lookup { name } => {
+                let found = self.lookup(name);
+                answer(exchange, found);
             }
+            Operation::Getattr(_) => answer(exchange, self.attr_out(ino)),
+            Operation::Setattr(asked) => answer(exchange, self.setattr(ino, &asked)),
+            Operation::Open(_) => exchange.answer(&abi::OpenOut {
+                open_flags: fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,
+                ..abi::OpenOut::default()
+            }),
+            Operation::Opendir(_) => exchange.answer(&abi::OpenOut::default()),
+            Operation::Read(how) => {
+                match self.read(ino, how.offset, exchange.room(how.size as usize)) {
+                    Ok(len) => exchange.filled(len),
+                    Err(errno) => exchange.fail(errno),
+                }
+            }
+            Operation::Write { how, data } => {
+                let written = self.write(ino, how.offset, data);
+                let size = how.size;
+                answer(
+                    exchange,
+                    written.map(|()| abi::WriteOut { size, padding: 0 }),
+                );
+            }
+            Operation::Fsync(_) if ino == DISK => {
+                exchange.result(self.0.flush().map_err(|e| errno(&e)));
+            }
+            Operation::Fallocate(how) => exchange.result(self.trim(ino, &how)),
+            Operation::Readdir(how) => {
+                let from = usize::try_from(how.offset).unwrap_or(usize::MAX);
+                let mut listing = exchange.listing(how.size);
+                let names = self.names().into_iter().enumerate().skip(from);
+                for (place, (ino, name)) in names {
+                    let (next, mode) = (place as u64 + 1, FileKind::Regular.mode_bits());
+                    if !listing.add(name.as_bytes(), ino, next, mode) {
+                        break;
+                    }
+                }
+                let len = listing.len();
+                exchange.filled(len);
+            }
+            Operation::Fsync(_)
+            | Operation::Flush(_)
+            | Operation::Release(_)
+            | Operation::Releasedir(_)
+            | Operation::Destroy => exchange.done(),
+            Operation::Forget(_) => {}
+            _ => exchange.fail(Errno::NOSYS),
         }
-        reply.ok();
     }
 }
 
 /// Serves the disk at a directory until a signal comes.
 pub(crate) fn serve(disk: impl Disk, dir: &Path) -> Result<(), String> {
-    let disk = std::sync::Arc::new(disk);
+    let failed = |e: io::Error| format!("{}: {e}", dir.display());
+    let disk = Arc::new(disk);
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|e| format!("signals: {e}"))?;
-    let mut config = Config::default();
-    config.mount_options = vec![MountOption::FSName("disk".to_owned()), MountOption::NoAtime];
-    config.n_threads = Some(4);
-    config.clone_fd = true;
-    let session = fuser::spawn_mount(Files(std::sync::Arc::clone(&disk)), dir, &config)
-        .map_err(|e| format!("{}: {e}", dir.display()))?;
+    let mount = Mount {
+        source: "disk".into(),
+        ..Mount::default()
+    };
+    let device = mount.make(dir).map_err(|failure| match failure {
+        MountFailure::Device(e) | MountFailure::Helper(e) => failed(e),
+        MountFailure::Refused(said) => failed(io::Error::other(said)),
+    })?;
+    let begin = || {
+        let connection = Connection::negotiate(device, |offer| {
+            Ok(Terms {
+                features: 0,
+                readahead_bytes_max: offer.readahead_bytes_max,
+                write_bytes_max: WRITE_BYTES_MAX,
+                background_max: 16,
+            })
+        })?;
+        let files = Arc::new(Files(Arc::clone(&disk)));
+        Threads::start(&Arc::new(connection), &files, THREADS, "disk")
+    };
+    let threads = begin().inspect_err(|_| {
+        let _ = unmount(dir, Unmount::Detach);
+    });
+    let threads = threads.map_err(failed)?;
     signals.forever().next();
-    drop(session);
+    unmount(dir, Unmount::Detach).map_err(failed)?;
+    let until = Instant::now() + END_MAX;
+    while !threads.have_ended() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     disk.end().map_err(|e| format!("the record: {e}"))
 }

@@ -5,15 +5,14 @@
 //! never reaches the kernel as ENOSYS, because the kernel takes that as "never ask again"
 //! and would let every later fsync succeed unasked.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use fuser::{FileAttr, FileType, Generation, INodeNo, RenameFlags, TimeOrNow};
+use steadfast_fuse_wire::abi::{self, fattr, rename};
 use steadfast_vfs::{
     AllocateMode, Attr, Errno, Error, FileKind, Ino, RenameMode, SetTime, Time, XattrMode,
 };
 
-/// File type bits of a mode.
-const S_IFMT: u32 = 0o170_000;
+use crate::values::{Changes, Node};
 
 /// Maps the file system's root to the number that the protocol fixes for roots (1).
 /// The mapping is an involution, so it serves both directions.
@@ -28,7 +27,7 @@ impl NodeNumbers {
     }
 
     fn swap(self, number: u64) -> u64 {
-        const ROOT: u64 = INodeNo::ROOT.0;
+        const ROOT: u64 = Node::ROOT.0;
         match number {
             n if n == self.root => ROOT,
             ROOT => self.root,
@@ -37,64 +36,103 @@ impl NodeNumbers {
     }
 
     /// The protocol's number of an inode.
-    pub(crate) fn node(self, ino: Ino) -> INodeNo {
-        INodeNo(self.swap(ino))
+    pub(crate) fn node(self, ino: Ino) -> Node {
+        Node(self.swap(ino))
     }
 
     /// The inode of a protocol's number.
-    pub(crate) fn ino(self, node: INodeNo) -> Ino {
+    pub(crate) fn ino(self, node: Node) -> Ino {
         self.swap(node.0)
     }
 
     /// Attributes as the protocol carries them.
-    pub(crate) fn attr(self, attr: &Attr) -> FileAttr {
-        FileAttr {
-            ino: self.node(attr.ino),
+    pub(crate) fn attr(self, attr: &Attr) -> abi::Attr {
+        abi::Attr {
+            ino: self.swap(attr.ino),
             size: attr.size,
             blocks: attr.blocks,
-            atime: system_time(attr.atime),
-            mtime: system_time(attr.mtime),
-            ctime: system_time(attr.ctime),
-            crtime: system_time(attr.btime),
-            kind: file_type(attr.kind),
-            perm: attr.perm & 0o7777,
+            atime: attr.atime.secs,
+            mtime: attr.mtime.secs,
+            ctime: attr.ctime.secs,
+            atimensec: attr.atime.nanos,
+            mtimensec: attr.mtime.nanos,
+            ctimensec: attr.ctime.nanos,
+            mode: attr.kind.mode_bits() | u32::from(attr.perm & 0o7777),
             nlink: attr.nlink,
             uid: attr.uid,
             gid: attr.gid,
             rdev: attr.rdev,
-            blksize: 4096,
+            blksize: BLOCK_BYTES,
             flags: 0,
+        }
+    }
+
+    /// The same, as statx(2) has them, with the time of birth.
+    pub(crate) fn statx(self, attr: &Attr) -> abi::Statx {
+        let time = |at: Time| abi::StatxTime {
+            tv_sec: at.secs,
+            tv_nsec: at.nanos,
+            reserved: 0,
+        };
+        abi::Statx {
+            mask: abi::STATX_BASIC_STATS | abi::STATX_BTIME,
+            blksize: BLOCK_BYTES,
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            mode: (attr.kind.mode_bits() | u32::from(attr.perm & 0o7777)) as u16,
+            ino: self.swap(attr.ino),
+            size: attr.size,
+            blocks: attr.blocks,
+            atime: time(attr.atime),
+            btime: time(attr.btime),
+            ctime: time(attr.ctime),
+            mtime: time(attr.mtime),
+            // As the kernel encodes a device's number in 32 bits.
+            rdev_major: (attr.rdev & 0xf_ff00) >> 8,
+            rdev_minor: (attr.rdev & 0xff) | ((attr.rdev >> 12) & 0xf_ff00),
+            ..abi::Statx::default()
         }
     }
 }
 
-/// The generation that distinguishes uses of one inode number.
-pub(crate) fn generation(attr: &Attr) -> Generation {
-    Generation(attr.generation)
+/// Preferred size of a read or write.
+const BLOCK_BYTES: u32 = 4096;
+
+/// Seconds and nanoseconds of a time that the kernel may trust something.
+pub(crate) fn valid(time: Duration) -> (u64, u32) {
+    (time.as_secs(), time.subsec_nanos())
 }
 
-/// Protocol file type of a kind.
-pub(crate) fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Directory => FileType::Directory,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::Socket => FileType::Socket,
+/// What a SETATTR request changes.
+pub(crate) fn changes(asked: &abi::SetattrIn) -> Changes {
+    let has = |field: u32| asked.valid & field != 0;
+    let time = |set: u32, now: u32, secs: i64, nanos: u32| match (has(now), has(set)) {
+        (true, _) => Some(SetTime::Now),
+        (false, true) => Some(SetTime::At(Time { secs, nanos })),
+        (false, false) => None,
+    };
+    let (atime, mtime) = (
+        (asked.atime, asked.atimensec),
+        (asked.mtime, asked.mtimensec),
+    );
+    Changes {
+        mode: has(fattr::MODE).then_some(asked.mode),
+        uid: has(fattr::UID).then_some(asked.uid),
+        gid: has(fattr::GID).then_some(asked.gid),
+        size: has(fattr::SIZE).then_some(asked.size),
+        atime: time(fattr::ATIME, fattr::ATIME_NOW, atime.0, atime.1),
+        mtime: time(fattr::MTIME, fattr::MTIME_NOW, mtime.0, mtime.1),
+        by_handle: has(fattr::FH),
     }
 }
 
 /// The kind that a `mknod` mode asks for; none for a kind that `mknod` does not make.
 pub(crate) fn node_kind(mode: u32) -> Option<FileKind> {
-    match mode & S_IFMT {
-        0 | 0o100_000 => Some(FileKind::Regular),
-        0o020_000 => Some(FileKind::CharDevice),
-        0o060_000 => Some(FileKind::BlockDevice),
-        0o010_000 => Some(FileKind::Fifo),
-        0o140_000 => Some(FileKind::Socket),
-        _ => None,
+    match FileKind::of_mode(mode) {
+        None if mode & FileKind::TYPE_BITS == 0 => Some(FileKind::Regular),
+        Some(FileKind::Directory | FileKind::Symlink) => None,
+        kind => kind,
     }
 }
 
@@ -103,64 +141,26 @@ pub(crate) fn perm(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
 
-/// A time as the protocol crate carries it; a time out of its range becomes 1970.
-fn system_time(time: Time) -> SystemTime {
-    let whole = if time.secs >= 0 {
-        UNIX_EPOCH.checked_add(Duration::from_secs(time.secs.unsigned_abs()))
-    } else {
-        UNIX_EPOCH.checked_sub(Duration::from_secs(time.secs.unsigned_abs()))
-    };
-    whole
-        .and_then(|t| t.checked_add(Duration::from_nanos(u64::from(time.nanos))))
-        .unwrap_or(UNIX_EPOCH)
-}
-
-/// A time to set. The protocol crate decodes (secs, nanos) before 1970 as
-/// `epoch − (|secs| + nanos)`; taking the two parts back out restores the sent time.
-pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
-    match time {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(at) => SetTime::At(match at.duration_since(UNIX_EPOCH) {
-            Ok(d) => Time {
-                secs: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
-                nanos: d.subsec_nanos(),
-            },
-            Err(before) => {
-                let d = before.duration();
-                let secs = i64::try_from(d.as_secs()).map_or(i64::MIN, |s| -s);
-                Time {
-                    secs,
-                    nanos: d.subsec_nanos(),
-                }
-            }
-        }),
-    }
-}
-
 /// The rename that flags ask for; none for flags that contradict each other.
-pub(crate) fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
-    if flags.is_empty() {
-        Some(RenameMode::Replace)
-    } else if flags == RenameFlags::RENAME_NOREPLACE {
-        Some(RenameMode::NoReplace)
-    } else if flags == RenameFlags::RENAME_EXCHANGE {
-        Some(RenameMode::Exchange)
-    } else if flags == RenameFlags::RENAME_WHITEOUT {
-        Some(RenameMode::Whiteout)
-    } else if flags == RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_NOREPLACE {
-        Some(RenameMode::WhiteoutNoReplace)
-    } else {
-        None
+pub(crate) fn rename_mode(flags: u32) -> Option<RenameMode> {
+    const WHITEOUT_NOREPLACE: u32 = rename::WHITEOUT | rename::NOREPLACE;
+    match flags {
+        0 => Some(RenameMode::Replace),
+        rename::NOREPLACE => Some(RenameMode::NoReplace),
+        rename::EXCHANGE => Some(RenameMode::Exchange),
+        rename::WHITEOUT => Some(RenameMode::Whiteout),
+        WHITEOUT_NOREPLACE => Some(RenameMode::WhiteoutNoReplace),
+        _ => None,
     }
 }
 
 /// The allocation that a `fallocate` mode asks for; none for an unsupported mode.
-pub(crate) fn allocate_mode(mode: i32) -> Option<AllocateMode> {
-    const KEEP_SIZE: i32 = 0x01;
-    const PUNCH_HOLE: i32 = 0x02;
-    const ZERO_RANGE: i32 = 0x10;
-    const PUNCH: i32 = PUNCH_HOLE | KEEP_SIZE;
-    const ZERO_KEEP: i32 = ZERO_RANGE | KEEP_SIZE;
+pub(crate) fn allocate_mode(mode: u32) -> Option<AllocateMode> {
+    const KEEP_SIZE: u32 = 0x01;
+    const PUNCH_HOLE: u32 = 0x02;
+    const ZERO_RANGE: u32 = 0x10;
+    const PUNCH: u32 = PUNCH_HOLE | KEEP_SIZE;
+    const ZERO_KEEP: u32 = ZERO_RANGE | KEEP_SIZE;
     match mode {
         0 => Some(AllocateMode::Allocate),
         KEEP_SIZE => Some(AllocateMode::KeepSize),
@@ -172,7 +172,7 @@ pub(crate) fn allocate_mode(mode: i32) -> Option<AllocateMode> {
 }
 
 /// The way that `setxattr` flags ask for; none for unknown flags.
-pub(crate) fn xattr_mode(flags: i32) -> Option<XattrMode> {
+pub(crate) fn xattr_mode(flags: u32) -> Option<XattrMode> {
     match flags {
         0 => Some(XattrMode::Any),
         1 => Some(XattrMode::Create),
@@ -182,10 +182,10 @@ pub(crate) fn xattr_mode(flags: i32) -> Option<XattrMode> {
 }
 
 /// The error number of a failed call: the only place where errors are mapped.
-pub(crate) fn errno(error: &Error) -> fuser::Errno {
+pub(crate) fn errno(error: &Error) -> steadfast_fuse_wire::Errno {
     match error.errno {
-        Errno::NoSys => fuser::Errno::EOPNOTSUPP,
-        other => fuser::Errno::from_i32(other.code()),
+        Errno::NoSys => steadfast_fuse_wire::Errno::OPNOTSUPP,
+        other => steadfast_fuse_wire::Errno::from_raw_os_error(other.code()),
     }
 }
 
@@ -196,60 +196,80 @@ mod tests {
     #[test]
     fn the_root_trades_numbers_with_inode_one_and_back() {
         let numbers = NodeNumbers::new(7);
-        assert_eq!(numbers.node(7), INodeNo::ROOT);
-        assert_eq!(numbers.node(1), INodeNo(7));
+        assert_eq!(numbers.node(7), Node::ROOT);
+        assert_eq!(numbers.node(1), Node(7));
         for ino in [1, 2, 7, 8, u64::MAX] {
             assert_eq!(numbers.ino(numbers.node(ino)), ino);
         }
     }
 
     #[test]
-    fn times_before_1970_and_out_of_range_do_not_panic() {
-        let t = system_time(Time {
-            secs: -2,
-            nanos: 800_000_000,
-        });
-        assert_eq!(
-            UNIX_EPOCH.duration_since(t).map(|d| d.as_millis()).ok(),
-            Some(1200),
-            "-2 s + 0.8 s is 1.2 s before the epoch"
-        );
-        for secs in [i64::MIN, i64::MAX] {
-            let _ = system_time(Time {
-                secs,
-                nanos: 999_999_999,
-            });
+    fn times_are_sent_and_set_as_they_are() {
+        for (secs, nanos) in [(-2, 800_000_000), (i64::MIN, 999_999_999), (i64::MAX, 0)] {
+            let asked = abi::SetattrIn {
+                valid: fattr::MTIME,
+                mtime: secs,
+                mtimensec: nanos,
+                ..abi::SetattrIn::default()
+            };
+            let at = Time { secs, nanos };
+            assert_eq!(changes(&asked).mtime, Some(SetTime::At(at)));
+            let attr = Attr {
+                mtime: at,
+                ..attributes()
+            };
+            let sent = NodeNumbers::new(1).attr(&attr);
+            assert_eq!((sent.mtime, sent.mtimensec), (secs, nanos));
         }
-        let sent = UNIX_EPOCH - Duration::new(2, 800_000_000);
-        assert_eq!(
-            set_time(TimeOrNow::SpecificTime(sent)),
-            SetTime::At(Time {
-                secs: -2,
-                nanos: 800_000_000
-            })
-        );
+    }
+
+    #[test]
+    fn a_device_number_reaches_statx_in_two_parts() {
+        // 8:17, and numbers that take all bits: 0xabc:0xdef12.
+        for (rdev, parts) in [(0x811, (8, 17)), (0xdef_abc12, (0xabc, 0xdef12))] {
+            let attr = Attr {
+                rdev,
+                ..attributes()
+            };
+            let sent = NodeNumbers::new(1).statx(&attr);
+            assert_eq!((sent.rdev_major, sent.rdev_minor), parts);
+        }
+    }
+
+    fn attributes() -> Attr {
+        let time = Time { secs: 0, nanos: 0 };
+        Attr {
+            ino: 2,
+            generation: 0,
+            kind: FileKind::Regular,
+            perm: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+        }
     }
 
     #[test]
     fn a_file_system_that_lacks_a_call_does_not_switch_it_off_for_ever() {
         assert_eq!(
-            errno(&Errno::NoSys.into()).code(),
-            fuser::Errno::EOPNOTSUPP.code()
+            errno(&Errno::NoSys.into()),
+            steadfast_fuse_wire::Errno::OPNOTSUPP
         );
-        assert_eq!(errno(&Errno::NoSpc.into()).code(), 28);
-        assert_eq!(errno(&Errno::Uclean.into()).code(), 117);
+        assert_eq!(errno(&Errno::NoSpc.into()).raw_os_error(), 28);
+        assert_eq!(errno(&Errno::Uclean.into()).raw_os_error(), 117);
     }
 
     #[test]
     fn unknown_flags_are_refused_not_ignored() {
-        assert_eq!(
-            rename_mode(RenameFlags::RENAME_EXCHANGE | RenameFlags::RENAME_WHITEOUT),
-            None
-        );
-        assert_eq!(
-            rename_mode(RenameFlags::RENAME_EXCHANGE | RenameFlags::RENAME_NOREPLACE),
-            None
-        );
+        assert_eq!(rename_mode(rename::EXCHANGE | rename::WHITEOUT), None);
+        assert_eq!(rename_mode(rename::EXCHANGE | rename::NOREPLACE), None);
         assert_eq!(allocate_mode(0x02), None, "a punch without KEEP_SIZE");
         assert_eq!(allocate_mode(0x08), None, "collapse");
         assert_eq!(xattr_mode(3), None);

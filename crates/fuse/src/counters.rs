@@ -24,6 +24,7 @@ requests! {
     Lookup = "requests_lookup";
     Forget = "requests_forget";
     Getattr = "requests_getattr";
+    Statx = "requests_statx";
     Setattr = "requests_setattr";
     Readlink = "requests_readlink";
     Mknod = "requests_mknod";

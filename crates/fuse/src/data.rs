@@ -14,9 +14,8 @@
 //! * with a write-back cache, nothing is written directly, and the kernel alone knows where there is data;
 //! * a page that is written back is written whole or reported: the kernel takes no notice of a short write there.
 
-use std::cell::RefCell;
-
-use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, WriteFlags};
+use steadfast_fuse_wire::Errno;
+use steadfast_fuse_wire::abi::{fopen, write};
 use steadfast_vfs::{Attr, Caller, FileKind, FileSystem, Ino, NewNode, Seek, SetAttr};
 
 use crate::convert;
@@ -24,45 +23,43 @@ use crate::counters::RequestKind;
 use crate::identity::Requester;
 use crate::readers::For;
 use crate::server::Server;
-use crate::values::{CACHED, NewMode};
-
-/// Longest read that is answered in one reply.
-const READ_BYTES_MAX: usize = 16 << 20;
+use crate::values::{CACHED, NewMode, Node};
 
 /// The handle of files that are written directly.
-const DIRECT: FileHandle = FileHandle(1);
+const DIRECT: u64 = 1;
 
 /// The capabilities of a program: a program that was changed must not keep them.
 const CAPABILITY: &[u8] = b"security.capability";
 
+/// `O_ACCMODE`.
+const ACCESS_MODE: u32 = 0o3;
+/// `O_RDONLY`.
+const READ_ONLY: u32 = 0;
+/// `O_WRONLY`.
+const WRITE_ONLY: u32 = 1;
 /// `O_TRUNC`.
-const TRUNCATE: i32 = 0o1000;
+const TRUNCATE: u32 = 0o1000;
 /// `O_EXCL`.
-const EXCLUSIVE: i32 = 0o200;
+const EXCLUSIVE: u32 = 0o200;
 /// `O_NOATIME`.
-const NO_ACCESS_TIME: i32 = 0o1_000_000;
+const NO_ACCESS_TIME: u32 = 0o1_000_000;
 /// `O_DSYNC`.
-const SYNC_DATA: i32 = 0o10000;
+const SYNC_DATA: u32 = 0o10000;
 /// Bits that `O_SYNC` has beyond `O_DSYNC`.
-const SYNC_ALL: i32 = 0o4000000;
-
-thread_local! {
-    /// Buffer for file content that a protocol thread reads before it replies.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
+const SYNC_ALL: u32 = 0o4000000;
 
 /// Permission to read, and to write.
 const READ: u8 = 4;
 const WRITE: u8 = 2;
 
 /// Permissions that a file needs to be opened so.
-fn access_of(flags: OpenFlags) -> u8 {
-    let by_mode = match flags.acc_mode() {
-        OpenAccMode::O_RDONLY => READ,
-        OpenAccMode::O_WRONLY => WRITE,
-        OpenAccMode::O_RDWR => READ | WRITE,
+fn access_of(flags: u32) -> u8 {
+    let by_mode = match flags & ACCESS_MODE {
+        READ_ONLY => READ,
+        WRITE_ONLY => WRITE,
+        _ => READ | WRITE,
     };
-    if flags.0 & TRUNCATE != 0 {
+    if flags & TRUNCATE != 0 {
         by_mode | WRITE
     } else {
         by_mode
@@ -71,7 +68,7 @@ fn access_of(flags: OpenFlags) -> u8 {
 
 impl Server {
     /// Asks for access where the kernel has not.
-    pub(crate) fn ask(&self, request: &Requester, node: INodeNo, mask: u8) -> Result<(), Errno> {
+    pub(crate) fn ask(&self, request: &Requester, node: Node, mask: u8) -> Result<(), Errno> {
         if self.identity.checked() || mask == 0 {
             return Ok(());
         }
@@ -81,15 +78,10 @@ impl Server {
     }
 
     /// Opens a file; returns flags for the kernel's caches.
-    pub(crate) fn opened(
-        &self,
-        request: &Requester,
-        node: INodeNo,
-        flags: OpenFlags,
-    ) -> Result<FopenFlags, Errno> {
+    pub(crate) fn opened(&self, request: &Requester, node: Node, flags: u32) -> Result<u32, Errno> {
         if self.policy.stateless_open() {
             // The kernel stops asking, keeps its page cache over opens, and sends no RELEASE.
-            return Err(Errno::ENOSYS);
+            return Err(Errno::NOSYS);
         }
         let access = access_of(flags);
         self.ask(request, node, access)?;
@@ -98,7 +90,7 @@ impl Server {
             let placement = self.identity.streams().of(request);
             self.identity.streams().note(request.ino, placement.stream);
         }
-        if flags.0 & TRUNCATE != 0 {
+        if flags & TRUNCATE != 0 {
             let (caller, ino) = (self.identity.caller(request), self.ino(node));
             let set = SetAttr {
                 size: Some(0),
@@ -110,20 +102,16 @@ impl Server {
                 self.changed_content(fs, &caller, ino)
             })?;
         }
-        Ok(self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))
+        Ok(self.policy.keep(fopen::KEEP_CACHE))
     }
 
     /// Opens a directory; returns flags for the kernel's caches.
-    pub(crate) fn opened_directory(
-        &self,
-        request: &Requester,
-        node: INodeNo,
-    ) -> Result<FopenFlags, Errno> {
+    pub(crate) fn opened_directory(&self, request: &Requester, node: Node) -> Result<u32, Errno> {
         if self.policy.stateless_open() {
-            return Err(Errno::ENOSYS);
+            return Err(Errno::NOSYS);
         }
         self.ask(request, node, READ)?;
-        let cache = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
+        let cache = fopen::KEEP_CACHE | fopen::CACHE_DIR;
         Ok(self.policy.keep(cache))
     }
 
@@ -131,11 +119,11 @@ impl Server {
     pub(crate) fn created(
         &self,
         request: &Requester,
-        parent: INodeNo,
+        parent: Node,
         name: &[u8],
         mode: NewMode,
-        flags: OpenFlags,
-    ) -> Result<(Attr, FileHandle, FopenFlags), Errno> {
+        flags: u32,
+    ) -> Result<(Attr, u64, u32), Errno> {
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         let node = NewNode {
             kind: FileKind::Regular,
@@ -151,15 +139,13 @@ impl Server {
             self.identity.streams().note(made.ino, caller.stream);
         }
         match made {
-            Ok(attr) if self.policy.direct() && flags.acc_mode() == OpenAccMode::O_WRONLY => {
-                let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
+            Ok(attr) if self.policy.direct() && flags & ACCESS_MODE == WRITE_ONLY => {
+                let how = fopen::DIRECT_IO | fopen::NOFLUSH;
                 Ok((attr, DIRECT, how))
             }
-            Ok(attr) => Ok((attr, CACHED, self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))),
+            Ok(attr) => Ok((attr, CACHED, self.policy.keep(fopen::KEEP_CACHE))),
             // The kernel assumed that the name was free: it is to look again.
-            Err(errno) if errno.code() == Errno::EEXIST.code() && flags.0 & EXCLUSIVE == 0 => {
-                Err(Errno::ESTALE)
-            }
+            Err(Errno::EXIST) if flags & EXCLUSIVE == 0 => Err(Errno::STALE),
             Err(errno) => Err(errno),
         }
     }
@@ -168,8 +154,8 @@ impl Server {
     pub(crate) fn read(
         &self,
         request: &Requester,
-        node: INodeNo,
-        (offset, flags): (u64, OpenFlags),
+        node: Node,
+        (offset, flags): (u64, u32),
         target: &mut [u8],
     ) -> Result<usize, Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
@@ -179,45 +165,26 @@ impl Server {
             .call("read", |fs| fs.read(&caller, ino, offset, target))?;
         let len = read.min(target.len());
         self.counters.add(RequestKind::BytesRead, len as u64);
-        if flags.0 & NO_ACCESS_TIME == 0 {
+        if flags & NO_ACCESS_TIME == 0 {
             self.accessed(&caller, ino);
         }
         Ok(len)
-    }
-
-    /// Reads, and has the bytes sent.
-    pub(crate) fn read_to(
-        &self,
-        request: &Requester,
-        node: INodeNo,
-        (offset, size): (u64, u32),
-        flags: OpenFlags,
-        send: impl FnOnce(Result<&[u8], Errno>),
-    ) {
-        let size = (size as usize).min(READ_BYTES_MAX);
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            let read = self.read(request, node, (offset, flags), &mut buffer[..size]);
-            send(read.map(|len| &buffer[..len]));
-        });
     }
 
     /// Writes all of `data`; how much that is.
     pub(crate) fn written(
         &self,
         request: &Requester,
-        (node, handle): (INodeNo, FileHandle),
+        (node, handle): (Node, u64),
         offset: u64,
         data: &[u8],
-        how: WriteFlags,
-        flags: OpenFlags,
+        how: u32,
+        flags: u32,
     ) -> Result<u32, Errno> {
         // The kernel has turned O_APPEND into an offset, under the inode's lock.
-        let caller = if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        let caller = if how & write::CACHE != 0 {
             self.identity.kernel(request)
-        } else if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && request.uid == 0 {
+        } else if how & write::KILL_SUIDGID != 0 && request.uid == 0 {
             self.identity.unprivileged(request)
         } else {
             self.identity.caller(request)
@@ -226,15 +193,15 @@ impl Server {
         if handle == DIRECT {
             self.drop_capability(&caller, ino)?;
         }
-        let len = if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        let len = if how & write::CACHE != 0 {
             self.write_back(&caller, ino, offset, data)?
         } else {
             self.shared
                 .call("write", |fs| fs.write(&caller, ino, offset, data))?
         };
         self.counters.add(RequestKind::BytesWritten, len as u64);
-        if handle == DIRECT && (self.policy.sync || flags.0 & (SYNC_DATA | SYNC_ALL) != 0) {
-            let data_only = !self.policy.sync && flags.0 & SYNC_ALL == 0;
+        if handle == DIRECT && (self.policy.sync || flags & (SYNC_DATA | SYNC_ALL) != 0) {
+            let data_only = !self.policy.sync && flags & SYNC_ALL == 0;
             match self.policy.sync {
                 true => self.commit_node(&caller, ino, data_only)?,
                 false => self.sync_node(request, node, data_only)?,
@@ -261,7 +228,7 @@ impl Server {
                 .shared
                 .call("write", |fs| fs.write(caller, ino, at, rest))?;
             if len == 0 {
-                return Err(Errno::ENOSPC);
+                return Err(Errno::NOSPC);
             }
             done += len;
         }
@@ -289,7 +256,7 @@ impl Server {
     pub(crate) fn sync_node(
         &self,
         request: &Requester,
-        node: INodeNo,
+        node: Node,
         data_only: bool,
     ) -> Result<(), Errno> {
         let placement = self.identity.streams().of(request);
@@ -329,11 +296,11 @@ impl Server {
     pub(crate) fn allocated(
         &self,
         request: &Requester,
-        node: INodeNo,
+        node: Node,
         (offset, length): (u64, u64),
-        mode: i32,
+        mode: u32,
     ) -> Result<(), Errno> {
-        let mode = convert::allocate_mode(mode).ok_or(Errno::EOPNOTSUPP)?;
+        let mode = convert::allocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.shared.call("fallocate", |fs| {
             fs.fallocate(&caller, ino, mode, offset, length)?;
@@ -345,28 +312,33 @@ impl Server {
     pub(crate) fn sought(
         &self,
         request: &Requester,
-        node: INodeNo,
-        offset: i64,
-        whence: i32,
-    ) -> Result<i64, Errno> {
+        node: Node,
+        offset: u64,
+        whence: u32,
+    ) -> Result<u64, Errno> {
         /// `SEEK_DATA`.
-        const DATA: i32 = 3;
+        const DATA: u32 = 3;
         /// `SEEK_HOLE`.
-        const HOLE: i32 = 4;
+        const HOLE: u32 = 4;
         if self.policy.write_back() {
             // A page that has not been written back would pass for a hole. The kernel stops asking, and says that all is data.
-            return Err(Errno::ENOSYS);
+            return Err(Errno::NOSYS);
         }
         let whence = match whence {
             DATA => Seek::Data,
             HOLE => Seek::Hole,
-            _ => return Err(Errno::EINVAL),
+            _ => return Err(Errno::INVAL),
         };
-        let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        if i64::try_from(offset).is_err() {
+            return Err(Errno::NXIO);
+        }
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let at = self
             .shared
             .call("lseek", |fs| fs.seek(&caller, ino, offset, whence))?;
-        i64::try_from(at).map_err(|_| Errno::EOVERFLOW)
+        match i64::try_from(at) {
+            Ok(_) => Ok(at),
+            Err(_) => Err(Errno::OVERFLOW),
+        }
     }
 }

@@ -2,11 +2,12 @@
 //! passes on as ioctl(2) requests with their arguments. It has checked that the caller owns
 //! the inode, and that only a caller with `CAP_LINUX_IMMUTABLE` changes flags that restrict the owner.
 
-use fuser::{Errno, INodeNo};
+use steadfast_fuse_wire::Errno;
 use steadfast_vfs::{Caller, InodeFlags};
 
 use crate::identity::Requester;
 use crate::server::Server;
+use crate::values::Node;
 
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
@@ -51,12 +52,12 @@ pub(crate) fn command(number: u32, data: &[u8]) -> Option<Result<Command, Errno>
 }
 
 fn flags_of(data: &[u8]) -> Result<InodeFlags, Errno> {
-    let (bits, _) = data.split_first_chunk::<4>().ok_or(Errno::EINVAL)?;
-    InodeFlags::from_bits(u32::from_ne_bytes(*bits)).ok_or(Errno::EOPNOTSUPP)
+    let (bits, _) = data.split_first_chunk::<4>().ok_or(Errno::INVAL)?;
+    InodeFlags::from_bits(u32::from_ne_bytes(*bits)).ok_or(Errno::OPNOTSUPP)
 }
 
 fn struct_of(data: &[u8]) -> Result<InodeFlags, Errno> {
-    let data: &[u8; FSXATTR_BYTES] = data.try_into().map_err(|_| Errno::EINVAL)?;
+    let data: &[u8; FSXATTR_BYTES] = data.try_into().map_err(|_| Errno::INVAL)?;
     let word = |at: usize| u32::from_ne_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
     // The number of extents is not to be set.
     let others = [4, 12, 16, 20, 24].into_iter().any(|at| word(at) != 0);
@@ -69,7 +70,7 @@ fn struct_of(data: &[u8]) -> Result<InodeFlags, Errno> {
         left &= !bit;
     }
     match others || left != 0 {
-        true => Err(Errno::EOPNOTSUPP),
+        true => Err(Errno::OPNOTSUPP),
         false => Ok(flags),
     }
 }
@@ -79,7 +80,7 @@ impl Server {
     pub(crate) fn flag_command(
         &self,
         request: &Requester,
-        node: INodeNo,
+        node: Node,
         command: Command,
     ) -> Result<Vec<u8>, Errno> {
         let ino = self.ino(node);
@@ -133,13 +134,13 @@ mod tests {
 
     #[test]
     fn known_flags_are_taken_and_all_others_refused() {
-        let set = |number, data: &[u8]| command(number, data).unwrap().map_err(|e| e.code());
+        let set = |number, data: &[u8]| command(number, data).unwrap();
         let both = InodeFlags::IMMUTABLE | InodeFlags::NOATIME;
         assert_eq!(
             set(SET_FLAGS, &0x90u32.to_ne_bytes()),
             Ok(Command::Set(both))
         );
-        let refused = Err(Errno::EOPNOTSUPP.code());
+        let refused = Err(Errno::OPNOTSUPP);
         assert_eq!(
             set(SET_FLAGS, &0x80_0000u32.to_ne_bytes()),
             Ok(Command::Set(InodeFlags::NOCOW))
@@ -148,14 +149,14 @@ mod tests {
         for bits in [0x1000_0000u32, 0x4, 0x8] {
             assert_eq!(set(SET_FLAGS, &bits.to_ne_bytes()), refused);
         }
-        assert_eq!(set(SET_FLAGS, &[1, 2]), Err(Errno::EINVAL.code()));
+        assert_eq!(set(SET_FLAGS, &[1, 2]), Err(Errno::INVAL));
         let mut data = [0; FSXATTR_BYTES];
         data[0] = 0x48;
         data[8] = 7;
         assert_eq!(set(SET_XATTR, &data), Ok(Command::SetStruct(both)));
         data[12] = 1;
         assert_eq!(set(SET_XATTR, &data), refused, "a project");
-        assert_eq!(set(SET_XATTR, &data[1..]), Err(Errno::EINVAL.code()));
+        assert_eq!(set(SET_XATTR, &data[1..]), Err(Errno::INVAL));
         assert!(command(0x5301, &[]).is_none());
     }
 }

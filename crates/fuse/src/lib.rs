@@ -10,7 +10,7 @@
 //! * A file that is created for writing alone is written past the page cache (see `data`); where
 //!   `O_SYNC` or `O_DSYNC` asks for it, it is then synced here.
 //! * Threads follow one rule (`readers`). Where the kernel offers it, requests come over io_uring, and
-//!   each processor has a queue and a thread of its own (`ring`).
+//!   each processor has a queue and a thread of its own ([`steadfast_fuse_wire::Rings`]).
 //! * An inode that the kernel knows stays alive: see `nodes`.
 //! * `allow_other` implies `default_permissions`; else only the mounting user's
 //!   processes get in, and the file system checks permissions.
@@ -37,6 +37,7 @@ mod control;
 mod convert;
 mod counters;
 mod data;
+mod dispatch;
 mod fileattr;
 mod gate;
 mod identity;
@@ -50,11 +51,6 @@ mod nodes;
 mod options;
 mod readers;
 mod requests;
-#[cfg(not(target_env = "musl"))]
-mod ring;
-#[cfg(target_env = "musl")]
-#[path = "ring_absent.rs"]
-mod ring;
 mod scrub;
 mod server;
 mod session;
@@ -71,6 +67,6 @@ pub use control::{
 pub use kept::{Sent, send_kept, writes_back};
 pub use mount::{MountError, Unmount, check_mount_point, unmount};
 pub use options::{LogHook, MountOptions, SUBTYPE_BYTES_MAX, THREADS_MAX};
-pub use ring::kernel_offers_io_uring;
 pub use scrub::scrub;
 pub use session::{Ended, Invalidator, Session, Unmounter, Watch, mount};
+pub use steadfast_fuse_wire::kernel_offers_io_uring;

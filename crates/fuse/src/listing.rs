@@ -3,13 +3,12 @@
 //!
 //! Invariant: exactly the entries that a reply holds carry a reference, `.` and `..` none.
 
-use fuser::{Errno, FileAttr, Generation, INodeNo};
+use steadfast_fuse_wire::{Errno, abi};
 use steadfast_vfs::{Caller, FileKind, FileSystem, Ino};
 
-use crate::convert;
 use crate::identity::Requester;
 use crate::server::Server;
-use crate::values::NOTHING;
+use crate::values::Node;
 
 /// Entries fetched at a time.
 const LISTING_BATCH: usize = 64;
@@ -27,8 +26,8 @@ struct Listed {
 pub(crate) struct WithAttributes<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) next: u64,
-    pub(crate) attr: FileAttr,
-    pub(crate) generation: Generation,
+    /// Number 0 for a name that gives no reference.
+    pub(crate) entry: abi::EntryOut,
 }
 
 impl Server {
@@ -36,7 +35,7 @@ impl Server {
     pub(crate) fn listed_with_attributes(
         &self,
         request: &Requester,
-        node: INodeNo,
+        node: Node,
         cookie: u64,
         take: &mut dyn FnMut(&WithAttributes<'_>) -> bool,
     ) -> Result<(), Errno> {
@@ -82,25 +81,23 @@ impl Server {
             let last = batch.len() < LISTING_BATCH;
             for entry in batch {
                 let own = entry.name == b"." || entry.name == b"..";
-                let (attr, generation) = if own {
+                let reply = if own {
                     // The kernel takes no reference to these two, only number and kind.
-                    let (ino, kind) =
-                        (self.numbers.node(entry.ino), convert::file_type(entry.kind));
-                    (
-                        FileAttr {
-                            ino,
-                            kind,
-                            ..NOTHING
+                    abi::EntryOut {
+                        attr: abi::Attr {
+                            ino: self.numbers.node(entry.ino).0,
+                            mode: entry.kind.mode_bits(),
+                            ..abi::Attr::default()
                         },
-                        Generation(0),
-                    )
+                        ..abi::EntryOut::default()
+                    }
                 } else {
                     let found = fs.getattr(caller, entry.ino).and_then(|attr| {
                         self.shared.nodes.remember(fs, caller, &attr, dir)?;
                         Ok(attr)
                     });
                     match found {
-                        Ok(attr) => (self.attr(&attr), convert::generation(&attr)),
+                        Ok(attr) => self.entry(&attr),
                         Err(error) if error == steadfast_vfs::Errno::Stale => continue, // just removed
                         Err(error) if cookie == start => return Err(error),
                         Err(_) => return Ok(()),
@@ -109,8 +106,7 @@ impl Server {
                 let whole = WithAttributes {
                     name: &entry.name,
                     next: entry.next,
-                    attr,
-                    generation,
+                    entry: reply,
                 };
                 if !take(&whole) {
                     if !own {

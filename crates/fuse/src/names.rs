@@ -1,17 +1,14 @@
 //! Requests for names and attributes, carried out on the file system: lookup, make, link, rename,
 //! remove; attributes, extended attributes, listings without attributes.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-
-use fuser::{Errno, INodeNo, RenameFlags};
+use steadfast_fuse_wire::Errno;
 use steadfast_vfs::acl;
 use steadfast_vfs::{Attr, Caller, DirEntry, FileSystem, Ino, NewNode, SetAttr};
 
 use crate::convert;
 use crate::identity::Requester;
 use crate::server::Server;
-use crate::values::{Changes, NewMode};
+use crate::values::{Changes, NewMode, Node};
 
 /// Whether this is the name of a POSIX ACL.
 fn is_acl(name: &[u8]) -> bool {
@@ -56,17 +53,17 @@ impl Server {
             .any(|space| name.starts_with(space))
             .then_some(name)
             .or(Some(name).filter(|name| is_acl(name) && self.policy.acl()))
-            .ok_or(Errno::EOPNOTSUPP)
+            .ok_or(Errno::OPNOTSUPP)
     }
 
     pub(crate) fn found(
         &self,
         request: &Requester,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: Node,
+        name: &[u8],
     ) -> Result<Attr, Errno> {
         let (caller, parent) = (self.identity.reader(request), self.ino(parent));
-        self.reference("lookup", &caller, parent, |fs| match name.as_bytes() {
+        self.reference("lookup", &caller, parent, |fs| match name {
             // The kernel opens a file handle of an inode that it does not know: of any kind. One
             // without names is only kept for a reference that the kernel has given up.
             b"." => match fs.getattr(&caller, parent)? {
@@ -80,12 +77,12 @@ impl Server {
     pub(crate) fn made(
         &self,
         request: &Requester,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: Node,
+        name: &[u8],
         mode: NewMode,
         rdev: u32,
     ) -> Result<Attr, Errno> {
-        let kind = convert::node_kind(mode.mode).ok_or(Errno::EINVAL)?;
+        let kind = convert::node_kind(mode.mode).ok_or(Errno::INVAL)?;
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         let node = NewNode {
             kind,
@@ -93,7 +90,7 @@ impl Server {
             rdev,
         };
         self.reference("mknod", &caller, parent, |fs| {
-            let made = fs.mknod(&caller, parent, name.as_bytes(), &node)?;
+            let made = fs.mknod(&caller, parent, name, &node)?;
             self.changed_names(fs, &caller, &[parent])?;
             Ok(made)
         })
@@ -102,14 +99,14 @@ impl Server {
     pub(crate) fn made_directory(
         &self,
         request: &Requester,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: Node,
+        name: &[u8],
         mode: NewMode,
     ) -> Result<Attr, Errno> {
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         self.reference("mkdir", &caller, parent, |fs| {
             let perm = convert::perm(mode.mode);
-            let made = fs.mkdir(&caller, parent, name.as_bytes(), perm)?;
+            let made = fs.mkdir(&caller, parent, name, perm)?;
             self.changed_names(fs, &caller, &[parent])?;
             Ok(made)
         })
@@ -118,19 +115,19 @@ impl Server {
     pub(crate) fn made_symlink(
         &self,
         request: &Requester,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: Node,
+        name: &[u8],
         target: &[u8],
     ) -> Result<Attr, Errno> {
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         self.reference("symlink", &caller, parent, |fs| {
-            let made = fs.symlink(&caller, parent, name.as_bytes(), target)?;
+            let made = fs.symlink(&caller, parent, name, target)?;
             self.changed_names(fs, &caller, &[parent])?;
             Ok(made)
         })
     }
 
-    pub(crate) fn target(&self, request: &Requester, node: INodeNo) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn target(&self, request: &Requester, node: Node) -> Result<Vec<u8>, Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let target = self
             .shared
@@ -142,14 +139,14 @@ impl Server {
     pub(crate) fn linked(
         &self,
         request: &Requester,
-        node: INodeNo,
-        (parent, name): (INodeNo, &OsStr),
+        node: Node,
+        (parent, name): (Node, &[u8]),
     ) -> Result<Attr, Errno> {
         let parent = self.ino(parent);
         self.identity.streams().changes_below(request, parent);
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.reference("link", &caller, parent, |fs| {
-            let made = fs.link(&caller, ino, parent, name.as_bytes())?;
+            let made = fs.link(&caller, ino, parent, name)?;
             self.changed_names(fs, &caller, &[parent])?;
             Ok(made)
         })
@@ -158,12 +155,12 @@ impl Server {
     pub(crate) fn unlinked(
         &self,
         request: &Requester,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: Node,
+        name: &[u8],
     ) -> Result<(), Errno> {
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         self.shared.call("unlink", |fs| {
-            fs.unlink(&caller, parent, name.as_bytes())?;
+            fs.unlink(&caller, parent, name)?;
             self.changed_names(fs, &caller, &[parent])
         })
     }
@@ -171,12 +168,12 @@ impl Server {
     pub(crate) fn removed_directory(
         &self,
         request: &Requester,
-        parent: INodeNo,
-        name: &OsStr,
+        parent: Node,
+        name: &[u8],
     ) -> Result<(), Errno> {
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         self.shared.call("rmdir", |fs| {
-            fs.rmdir(&caller, parent, name.as_bytes())?;
+            fs.rmdir(&caller, parent, name)?;
             self.changed_names(fs, &caller, &[parent])
         })
     }
@@ -184,13 +181,13 @@ impl Server {
     pub(crate) fn renamed(
         &self,
         request: &Requester,
-        (parent, name): (INodeNo, &OsStr),
-        (new_parent, new_name): (INodeNo, &OsStr),
-        flags: RenameFlags,
+        (parent, name): (Node, &[u8]),
+        (new_parent, new_name): (Node, &[u8]),
+        flags: u32,
     ) -> Result<(), Errno> {
-        let mode = convert::rename_mode(flags).ok_or(Errno::EINVAL)?;
-        let from = (self.ino(parent), name.as_bytes());
-        let to = (self.ino(new_parent), new_name.as_bytes());
+        let mode = convert::rename_mode(flags).ok_or(Errno::INVAL)?;
+        let from = (self.ino(parent), name);
+        let to = (self.ino(new_parent), new_name);
         let streams = self.identity.streams();
         streams.changes_below(request, to.0);
         let caller = self.identity.caller(request);
@@ -205,7 +202,7 @@ impl Server {
         })
     }
 
-    pub(crate) fn attributes(&self, request: &Requester, node: INodeNo) -> Result<Attr, Errno> {
+    pub(crate) fn attributes(&self, request: &Requester, node: Node) -> Result<Attr, Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared.call("getattr", |fs| fs.getattr(&caller, ino))
     }
@@ -213,7 +210,7 @@ impl Server {
     pub(crate) fn changed(
         &self,
         request: &Requester,
-        node: INodeNo,
+        node: Node,
         changes: &Changes,
     ) -> Result<Attr, Errno> {
         let Changes { mode, uid, gid, .. } = *changes;
@@ -241,7 +238,7 @@ impl Server {
         })
     }
 
-    pub(crate) fn may(&self, request: &Requester, node: INodeNo, mask: u8) -> Result<(), Errno> {
+    pub(crate) fn may(&self, request: &Requester, node: Node, mask: u8) -> Result<(), Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared
             .call("access", |fs| fs.access(&caller, ino, mask))
@@ -251,7 +248,7 @@ impl Server {
     pub(crate) fn listed(
         &self,
         request: &Requester,
-        node: INodeNo,
+        node: Node,
         offset: u64,
         mut take: impl FnMut(DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
@@ -265,13 +262,13 @@ impl Server {
     pub(crate) fn xattr(
         &self,
         request: &Requester,
-        node: INodeNo,
-        name: &OsStr,
+        node: Node,
+        name: &[u8],
     ) -> Result<Vec<u8>, Errno> {
-        if let Some(value) = self.own_attribute(request, name.as_bytes()) {
+        if let Some(value) = self.own_attribute(request, name) {
             return value;
         }
-        let name = self.offered(name.as_bytes())?;
+        let name = self.offered(name)?;
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared
             .call("getxattr", |fs| fs.getxattr(&caller, ino, name))
@@ -280,12 +277,12 @@ impl Server {
     pub(crate) fn set_xattr(
         &self,
         request: &Requester,
-        node: INodeNo,
-        (name, value): (&OsStr, &[u8]),
-        flags: i32,
+        node: Node,
+        (name, value): (&[u8], &[u8]),
+        flags: u32,
     ) -> Result<(), Errno> {
-        let name = self.offered(name.as_bytes())?;
-        let mode = convert::xattr_mode(flags).ok_or(Errno::EINVAL)?;
+        let name = self.offered(name)?;
+        let mode = convert::xattr_mode(flags).ok_or(Errno::INVAL)?;
         // Whether a list takes set-group-id away is decided by groups.
         let caller = match is_acl(name) {
             true => self.identity.owner(request),
@@ -299,7 +296,7 @@ impl Server {
     }
 
     /// All names, each followed by a NUL.
-    pub(crate) fn xattrs(&self, request: &Requester, node: INodeNo) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn xattrs(&self, request: &Requester, node: Node) -> Result<Vec<u8>, Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let names = self
             .shared
@@ -315,10 +312,10 @@ impl Server {
     pub(crate) fn removed_xattr(
         &self,
         request: &Requester,
-        node: INodeNo,
-        name: &OsStr,
+        node: Node,
+        name: &[u8],
     ) -> Result<(), Errno> {
-        let name = self.offered(name.as_bytes())?;
+        let name = self.offered(name)?;
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.shared.call("removexattr", |fs| {
             fs.removexattr(&caller, ino, name)?;

@@ -1,10 +1,9 @@
 //! Requests to the server itself: the server's side of `control`.
 
-use std::ffi::OsStr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, INodeNo};
+use steadfast_fuse_wire::Errno;
 use steadfast_stream::wire;
 use steadfast_vfs::{Shutdown, Stream};
 
@@ -19,12 +18,13 @@ use crate::ioctl_arg;
 use crate::readers::For;
 use crate::scrub::{self, ScrubRequest};
 use crate::server::Server;
+use crate::values::Node;
 
 /// The kernel turns EAGAIN into EOPNOTSUPP where an attribute is set: a user's limit is reported as a quota's.
 fn by_attribute(set: Result<(), Errno>) -> Result<(), Errno> {
-    set.map_err(|errno| match errno.code() == Errno::EAGAIN.code() {
-        true => Errno::EDQUOT,
-        false => errno,
+    set.map_err(|errno| match errno {
+        Errno::AGAIN => Errno::DQUOT,
+        other => other,
     })
 }
 
@@ -110,14 +110,14 @@ impl Server {
     pub(crate) fn own_command(
         &self,
         request: &Requester,
-        node: INodeNo,
+        node: Node,
         command: u32,
         argument: &[u8],
     ) -> Result<Vec<u8>, Errno> {
         match command {
             IOCTL_SYNC => self.sync_all().map(|()| Vec::new()),
             IOCTL_TRIM => {
-                let (bytes, min) = control::trim_of(argument).ok_or(Errno::EINVAL)?;
+                let (bytes, min) = control::trim_of(argument).ok_or(Errno::INVAL)?;
                 let trimmed = self.trim(request, bytes, min)?;
                 let mut answer = argument.to_vec();
                 answer[8..16].copy_from_slice(&trimmed.to_ne_bytes());
@@ -127,9 +127,9 @@ impl Server {
                 self.may_administer(request)?;
                 let number = ioctl_arg::number(request.thread, command).map_err(|e| {
                     self.tell(&format!("shutdown: the caller's flags cannot be read: {e}"));
-                    Errno::EOPNOTSUPP
+                    Errno::OPNOTSUPP
                 })?;
-                let how = control::shutdown_of(number).ok_or(Errno::EINVAL)?;
+                let how = control::shutdown_of(number).ok_or(Errno::INVAL)?;
                 self.shut_down(how).map(|()| Vec::new())
             }
             wire::IOCTL_SET => {
@@ -145,7 +145,7 @@ impl Server {
             }
             _ => match fileattr::command(command, argument) {
                 Some(asked) => self.flag_command(request, node, asked?),
-                None => Err(Errno::ENOTTY),
+                None => Err(Errno::NOTTY),
             },
         }
     }
@@ -154,16 +154,17 @@ impl Server {
     pub(crate) fn set_own_attribute(
         &self,
         request: &Requester,
-        name: &OsStr,
+        name: &[u8],
         value: &[u8],
     ) -> Option<Result<(), Errno>> {
-        if name == XATTR_SHUTDOWN {
+        let is = |own: &str| name == own.as_bytes();
+        if is(XATTR_SHUTDOWN) {
             Some(self.shut_down_by_name(request, value))
-        } else if name == XATTR_FREEZE {
+        } else if is(XATTR_FREEZE) {
             Some(self.freeze(request, value))
-        } else if name == wire::XATTR_STREAM {
+        } else if is(wire::XATTR_STREAM) {
             Some(by_attribute(self.identity.streams().set(request, value)))
-        } else if name == wire::XATTR_RULE {
+        } else if is(wire::XATTR_RULE) {
             let allowed = self.may_administer(request);
             let rule = || self.identity.streams().rule(request, value);
             Some(by_attribute(allowed.and_then(|()| rule())))
@@ -175,13 +176,13 @@ impl Server {
     /// A shutdown asked for by attribute.
     fn shut_down_by_name(&self, request: &Requester, how: &[u8]) -> Result<(), Errno> {
         self.may_administer(request)?;
-        self.shut_down(control::shutdown_named(how).ok_or(Errno::EINVAL)?)
+        self.shut_down(control::shutdown_named(how).ok_or(Errno::INVAL)?)
     }
 
     /// Freezes the volume for at most the seconds in `value`.
     fn freeze(&self, request: &Requester, value: &[u8]) -> Result<(), Errno> {
         self.may_administer(request)?;
-        let seconds = control::freeze_of(value).ok_or(Errno::EINVAL)?;
+        let seconds = control::freeze_of(value).ok_or(Errno::INVAL)?;
         let _waiting = self.readers.waits(For::Commit);
         let limit = Duration::from_secs(seconds);
         *self.frozen_until() = Instant::now().checked_add(limit);
@@ -195,7 +196,7 @@ impl Server {
         *self.frozen_until() = None;
         match thawed {
             true => Ok(()),
-            false => Err(Errno::EINVAL),
+            false => Err(Errno::INVAL),
         }
     }
 
@@ -205,7 +206,7 @@ impl Server {
         match request.uid {
             0 => Ok(()),
             uid if uid == owner => Ok(()),
-            _ => Err(Errno::EPERM),
+            _ => Err(Errno::PERM),
         }
     }
 

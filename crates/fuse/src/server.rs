@@ -1,5 +1,5 @@
-//! The protocol server: requests in, replies out. The modules `names` (names and attributes) and
-//! `data` (content) call the file system. No storage logic.
+//! The protocol server: what all requests share, the handshake, and replies. `dispatch` decodes requests; the modules `names` (names and
+//! attributes) and `data` (content) call the file system. No storage logic.
 //!
 //! Invariants:
 //! * every request passes the gate, so none panics through the protocol crate and none
@@ -17,38 +17,29 @@
 //!
 //! Neighbours: `session` (mounts and runs it), `shared` (its threads' common state), `steadfast_vfs` (the calls that it makes).
 
-use std::ffi::OsStr;
-use std::io;
-use std::ops::Deref;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, Version, WriteFlags,
-};
+use steadfast_fuse_wire::abi::{self, init};
+use steadfast_fuse_wire::{Offer, Terms};
 use steadfast_vfs::{Attr, Caller, FileSystem, Ino};
 
 use crate::convert::{self, NodeNumbers};
 use crate::counters::{Counters, RequestKind};
 use crate::identity::{Identity, Requester};
-use crate::readers::{For, Readers, Serving};
+use crate::readers::{For, Readers};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
-use crate::values::{CACHED, Changes, NOTHING, NewMode};
+use crate::values::Node;
 
 /// Longest write that the kernel sends in one request.
 pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Read-ahead and other background requests that the kernel keeps in flight.
 const BACKGROUND_MAX: u16 = 64;
-/// The protocol of the first kernel that is known to drop its cached pages of a range after a
+/// Minor version of the protocol of the first kernel that is known to drop its cached pages of a range after a
 /// direct write to it, too (Linux 6.12).
-const DIRECT_FROM: Version = Version(7, 41);
+const DIRECT_FROM: u32 = 41;
 
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
@@ -63,26 +54,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Begins a request: a reader serves it; it is counted and traced.
-    fn begin(
-        &self,
-        request: &Request,
-        asked: RequestKind,
-        node: INodeNo,
-        name: Option<&OsStr>,
-    ) -> (Serving<'_>, Requester) {
-        let request = Requester::new(request, asked, self.ino(node));
-        let serving = self.readers.begin(request.thread);
-        self.note(&request, asked, node, name);
-        (serving, request)
-    }
-
+    /// Counts and traces a request.
     pub(crate) fn note(
         &self,
         request: &Requester,
         asked: RequestKind,
-        node: INodeNo,
-        name: Option<&OsStr>,
+        node: Node,
+        name: Option<&[u8]>,
     ) {
         self.counters.add(asked, 1);
         if let Some(trace) = &self.trace {
@@ -91,10 +69,6 @@ impl Server {
     }
 
     /// Whether changes may wait for a thaw.
-    #[cfg_attr(
-        target_env = "musl",
-        expect(dead_code, reason = "for requests over io_uring")
-    )]
     pub(crate) fn frozen(&self) -> bool {
         let until = *self.frozen_until();
         until.is_some_and(|until| Instant::now() < until)
@@ -106,11 +80,11 @@ impl Server {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn ino(&self, node: INodeNo) -> Ino {
+    pub(crate) fn ino(&self, node: Node) -> Ino {
         self.numbers.ino(node)
     }
 
-    pub(crate) fn attr(&self, attr: &Attr) -> FileAttr {
+    pub(crate) fn attr(&self, attr: &Attr) -> abi::Attr {
         self.numbers.attr(attr)
     }
 
@@ -160,568 +134,101 @@ impl Server {
         }
     }
 
-    fn reply_entry(&self, reply: ReplyEntry, result: Result<Attr, Errno>) {
-        match result {
-            Ok(found) => {
-                let attr = self.attr(&found);
-                let known = self.policy.attr_timeout(&attr);
-                let generation = convert::generation(&found);
-                reply.entry_with_ttls(&known, &self.policy.entry_timeout, &attr, generation);
-            }
-            Err(errno) => reply.error(errno),
+    /// The reply that gives the kernel a reference to an inode, with its attributes.
+    pub(crate) fn entry(&self, attr: &Attr) -> abi::EntryOut {
+        let (generation, attr) = (attr.generation, self.attr(attr));
+        let (entry_valid, entry_valid_nsec) = convert::valid(self.policy.entry_timeout);
+        let (attr_valid, attr_valid_nsec) = convert::valid(self.policy.attr_timeout(&attr));
+        abi::EntryOut {
+            nodeid: attr.ino,
+            generation,
+            entry_valid,
+            attr_valid,
+            entry_valid_nsec,
+            attr_valid_nsec,
+            attr,
         }
     }
 
-    fn reply_attr(&self, reply: ReplyAttr, result: Result<Attr, Errno>) {
-        match result {
-            Ok(attr) => {
-                let attr = self.attr(&attr);
-                reply.attr(&self.policy.attr_timeout(&attr), &attr);
-            }
-            Err(errno) => reply.error(errno),
+    /// The reply that a name is not there, which may be remembered, too: node number 0 says so.
+    pub(crate) fn no_entry(&self) -> abi::EntryOut {
+        let (entry_valid, entry_valid_nsec) = convert::valid(self.policy.entry_timeout);
+        abi::EntryOut {
+            entry_valid,
+            entry_valid_nsec,
+            ..abi::EntryOut::default()
         }
     }
-}
 
-fn reply_empty(reply: ReplyEmpty, result: Result<(), Errno>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
+    /// The reply with an inode's attributes.
+    pub(crate) fn attr_out(&self, attr: &Attr) -> abi::AttrOut {
+        let attr = self.attr(attr);
+        let (attr_valid, attr_valid_nsec) = convert::valid(self.policy.attr_timeout(&attr));
+        abi::AttrOut {
+            attr_valid,
+            attr_valid_nsec,
+            dummy: 0,
+            attr,
+        }
     }
-}
 
-/// Answers an attribute query: its length if `size` is 0, the value if it fits.
-fn reply_xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
-    match result {
-        Ok(value) => match u32::try_from(value.len()) {
-            Ok(len) if size == 0 => reply.size(len),
-            Ok(len) if len <= size => reply.data(&value),
-            Ok(_) => reply.error(Errno::ERANGE),
-            Err(_) => reply.error(Errno::E2BIG),
-        },
-        Err(errno) => reply.error(errno),
+    /// The same for statx(2), with the time of birth.
+    pub(crate) fn statx_out(&self, attr: &Attr) -> abi::StatxOut {
+        let timeout = self.policy.attr_timeout(&self.attr(attr));
+        let (attr_valid, attr_valid_nsec) = convert::valid(timeout);
+        abi::StatxOut {
+            attr_valid,
+            attr_valid_nsec,
+            stat: self.numbers.statx(attr),
+            ..abi::StatxOut::default()
+        }
     }
-}
 
-/// The server as the protocol crate holds it.
-pub(crate) struct Front(pub(crate) Arc<Server>);
-
-impl Deref for Front {
-    type Target = Server;
-
-    fn deref(&self) -> &Server {
-        &self.0
-    }
-}
-
-impl fuser::Filesystem for Front {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Each is asked for by itself: a kernel that lacks one still gets the others.
+    /// The server's side of the handshake.
+    pub(crate) fn terms(&self, offer: &Offer) -> Terms {
+        let offered = |features: u64| offer.features & features == features;
+        let policy = &self.policy;
+        if !offered(init::NO_OPEN_SUPPORT | init::NO_OPENDIR_SUPPORT) {
+            policy.stateless_open.store(false, Ordering::Relaxed);
+        }
+        let settle = |switch: &AtomicBool, feature: u64| {
+            let on = switch.load(Ordering::Relaxed) && offered(feature);
+            switch.store(on, Ordering::Relaxed);
+            if on { feature } else { 0 }
+        };
         // Not among them: splice, and the write-back cache unless it was asked for (it destroys order). And asynchronous direct
         // writes: Linux (6.18) drops the cached pages of their range when they begin and not when they
         // end, so a buffered read in between stays in the cache, stale. In turn it drops both.
-        let no_open = InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
-        if !config.capabilities().contains(no_open) {
-            self.policy.stateless_open.store(false, Ordering::Relaxed);
-        }
-        if !self.policy.stateless_open() {
+        let mut features = init::PARALLEL_DIROPS
+            | init::DO_READDIRPLUS
+            | init::READDIRPLUS_AUTO
+            | init::HAS_IOCTL_DIR
+            | init::EXPORT_SUPPORT
+            | settle(&policy.acl, init::POSIX_ACL)
+            | settle(&policy.io_uring, init::OVER_IO_URING)
+            | settle(&policy.write_back, init::WRITEBACK_CACHE);
+        if !policy.stateless_open() {
             // Else the truncation comes as a SETATTR of its own, since no OPEN is sent.
-            let _ = config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC);
+            features |= init::ATOMIC_O_TRUNC;
         }
-        for wanted in [
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_HAS_IOCTL_DIR,
-            InitFlags::FUSE_EXPORT_SUPPORT,
-        ] {
-            let _ = config.add_capabilities(wanted);
-        }
-        if self.policy.acl() {
-            let offered = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
-            self.policy.acl.store(offered.is_ok(), Ordering::Relaxed);
-        }
-        if self.policy.acl() {
+        if policy.acl() {
             // A default ACL takes the place of the umask, and only the server knows it.
-            let _ = config.add_capabilities(InitFlags::FUSE_DONT_MASK);
+            features |= init::DONT_MASK;
         }
-        if !self.policy.relatime {
-            let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
+        if !policy.relatime {
+            features |= init::CACHE_SYMLINKS;
         }
-        if !self.policy.upper_layer {
-            let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
-        }
-        if self.policy.io_uring() {
-            let offered = config.add_capabilities(InitFlags::FUSE_OVER_IO_URING);
-            self.policy
-                .io_uring
-                .store(offered.is_ok(), Ordering::Relaxed);
-        }
-        if self.policy.write_back() {
-            let offered = config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE);
-            self.policy
-                .write_back
-                .store(offered.is_ok(), Ordering::Relaxed);
+        if !policy.upper_layer {
+            features |= init::HANDLE_KILLPRIV_V2;
         }
         // A direct write gains nothing where the page cache keeps the data.
-        let direct = config.kernel_abi() >= DIRECT_FROM && !self.policy.write_back();
-        self.policy.direct.store(direct, Ordering::Relaxed);
-        let _ = config.set_max_write(WRITE_BYTES_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
-    }
-
-    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Lookup, parent, Some(name));
-        match self.found(request, parent, name) {
-            // A name that is not there may be remembered, too: node number 0 says so.
-            Err(errno) if errno.code() == Errno::ENOENT.code() => {
-                let nothing = FileAttr {
-                    ino: INodeNo(0),
-                    ..NOTHING
-                };
-                let known = self.policy.entry_timeout;
-                reply.entry_with_ttls(&known, &known, &nothing, Generation(0));
-            }
-            found => self.reply_entry(reply, found),
-        }
-    }
-
-    fn forget(&self, request: &Request, node: INodeNo, count: u64) {
-        // The protocol crate hands over a batch one by one.
-        let _serving = self.readers.begin_some();
-        let ino = self.ino(node);
-        let request = Requester::new(request, RequestKind::Forget, ino);
-        self.note(&request, RequestKind::Forget, node, None);
-        let _ = self
-            .shared
-            .gate
-            .pass(|| self.shared.nodes.forget(&*self.shared.fs, ino, count));
-    }
-
-    fn getattr(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Getattr, node, None);
-        self.reply_attr(reply, self.attributes(request, node));
-    }
-
-    fn setattr(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        handle: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Setattr, node, None);
-        let changes = Changes {
-            mode,
-            uid,
-            gid,
-            size,
-            atime: atime.map(convert::set_time),
-            mtime: mtime.map(convert::set_time),
-            by_handle: handle.is_some(),
-        };
-        self.reply_attr(reply, self.changed(request, node, &changes));
-    }
-
-    fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Readlink, node, None);
-        match self.target(request, node) {
-            Ok(target) => reply.data(&target),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Mknod, parent, Some(name));
-        self.reply_entry(
-            reply,
-            self.made(request, parent, name, NewMode { mode, umask }, rdev),
-        );
-    }
-
-    fn mkdir(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Mkdir, parent, Some(name));
-        self.reply_entry(
-            reply,
-            self.made_directory(request, parent, name, NewMode { mode, umask }),
-        );
-    }
-
-    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Unlink, parent, Some(name));
-        reply_empty(reply, self.unlinked(request, parent, name));
-    }
-
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Rmdir, parent, Some(name));
-        reply_empty(reply, self.removed_directory(request, parent, name));
-    }
-
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Symlink, parent, Some(name));
-        let target = target.as_os_str().as_bytes();
-        self.reply_entry(reply, self.made_symlink(request, parent, name, target));
-    }
-
-    fn rename(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Rename, parent, Some(name));
-        let (from, to) = ((parent, name), (new_parent, new_name));
-        reply_empty(reply, self.renamed(request, from, to, flags));
-    }
-
-    fn link(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Link, node, Some(new_name));
-        self.reply_entry(reply, self.linked(request, node, (new_parent, new_name)));
-    }
-
-    fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Open, node, None);
-        match self.opened(request, node, flags) {
-            Ok(cache) => reply.opened(CACHED, cache),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Create, parent, Some(name));
-        let (new, flags) = (NewMode { mode, umask }, OpenFlags(flags));
-        match self.created(request, parent, name.as_bytes(), new, flags) {
-            Ok((made, handle, cache)) => {
-                let (attr, generation) = (self.attr(&made), convert::generation(&made));
-                let timeout = self.policy.both_timeouts(&attr);
-                reply.created(&timeout, &attr, generation, handle, cache);
-            }
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn read(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        size: u32,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Read, node, None);
-        self.read_to(request, node, (offset, size), flags, |read| match read {
-            Ok(data) => reply.data(data),
-            Err(errno) => reply.error(errno),
-        });
-    }
-
-    fn write(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        how: WriteFlags,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Write, node, None);
-        match self.written(request, (node, handle), offset, data, how, flags) {
-            Ok(len) => reply.written(len),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn flush(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        let _begun = self.begin(request, RequestKind::Flush, node, None);
-        // Nothing happens at close(2): the kernel writes back stores made through mmap
-        // by itself, and stops asking after this answer.
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn release(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        let _begun = self.begin(request, RequestKind::Release, node, None);
-        // A file lives as long as the kernel knows its inode: open or not decides nothing.
-        reply.ok();
-    }
-
-    fn fsync(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Fsync, node, None);
-        reply_empty(reply, self.sync_node(request, node, data_only));
-    }
-
-    fn fsyncdir(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Fsyncdir, node, None);
-        reply_empty(reply, self.sync_node(request, node, data_only));
-    }
-
-    fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Opendir, node, None);
-        match self.opened_directory(request, node) {
-            Ok(cache) => reply.opened(CACHED, cache),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn releasedir(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        _flags: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
-        let _begun = self.begin(request, RequestKind::Releasedir, node, None);
-        reply.ok();
-    }
-
-    fn readdir(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Readdir, node, None);
-        let listed = self.listed(request, node, offset, |entry| {
-            let (node, kind) = (self.numbers.node(entry.ino), convert::file_type(entry.kind));
-            !reply.add(node, entry.next, kind, OsStr::from_bytes(entry.name))
-        });
-        match listed {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn readdirplus(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Readdirplus, node, None);
-        let listed = self.listed_with_attributes(request, node, offset, &mut |entry| {
-            let name = OsStr::from_bytes(entry.name);
-            let (attr, generation) = (&entry.attr, entry.generation);
-            let timeout = self.policy.both_timeouts(attr);
-            !reply.add(attr.ino, entry.next, name, &timeout, attr, generation)
-        });
-        match listed {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn statfs(&self, request: &Request, node: INodeNo, reply: ReplyStatfs) {
-        let _begun = self.begin(request, RequestKind::Statfs, node, None);
-        match self.shared.call("statfs", |fs| fs.statfs()) {
-            Ok(s) => reply.statfs(
-                s.blocks,
-                s.blocks_free,
-                s.blocks_free,
-                s.inodes,
-                s.inodes_free,
-                s.block_size,
-                s.name_max,
-                s.block_size,
-            ),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn setxattr(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Setxattr, node, Some(name));
-        let set = match self.set_own_attribute(request, name, value) {
-            Some(set) => set,
-            None if position != 0 => Err(Errno::EINVAL),
-            None => self.set_xattr(request, node, (name, value), flags),
-        };
-        reply_empty(reply, set);
-    }
-
-    fn getxattr(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Getxattr, node, Some(name));
-        reply_xattr(reply, size, self.xattr(request, node, name));
-    }
-
-    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Listxattr, node, None);
-        reply_xattr(reply, size, self.xattrs(request, node));
-    }
-
-    fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (_serving, ref request) =
-            self.begin(request, RequestKind::Removexattr, node, Some(name));
-        reply_empty(reply, self.removed_xattr(request, node, name));
-    }
-
-    fn access(&self, request: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Access, node, None);
-        let mask = (mask.bits() & 0o7) as u8;
-        reply_empty(reply, self.may(request, node, mask));
-    }
-
-    fn ioctl(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        _flags: IoctlFlags,
-        command: u32,
-        in_data: &[u8],
-        _out_size: u32,
-        reply: ReplyIoctl,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Ioctl, node, None);
-        match self.own_command(request, node, command, in_data) {
-            Ok(answer) => reply.ioctl(0, &answer),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Fallocate, node, None);
-        reply_empty(reply, self.allocated(request, node, (offset, length), mode));
-    }
-
-    fn lseek(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _handle: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let (_serving, ref request) = self.begin(request, RequestKind::Lseek, node, None);
-        match self.sought(request, node, offset, whence) {
-            Ok(at) => reply.offset(at),
-            Err(errno) => reply.error(errno),
+        let direct = offer.minor >= DIRECT_FROM && !policy.write_back();
+        policy.direct.store(direct, Ordering::Relaxed);
+        Terms {
+            features,
+            readahead_bytes_max: offer.readahead_bytes_max,
+            write_bytes_max: WRITE_BYTES_MAX,
+            background_max: BACKGROUND_MAX,
         }
     }
 }

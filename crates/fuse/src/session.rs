@@ -12,11 +12,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fuser::{Config, SessionACL};
+use steadfast_fuse_wire::{Connection, RINGS_OFF, Rings, Threads};
 use steadfast_vfs::FileSystem;
 
 use crate::convert::NodeNumbers;
 use crate::counters::Counters;
+use crate::dispatch::Front;
 use crate::gate::Gate;
 use crate::identity::{Identity, Resolver};
 use crate::kept;
@@ -24,8 +25,7 @@ use crate::mount::{self, MountError, Mounted, Unmount};
 use crate::nodes::Nodes;
 use crate::options::{MountOptions, THREADS_MAX};
 use crate::readers::Readers;
-use crate::ring::{self, Rings};
-use crate::server::{Front, Server};
+use crate::server::{Server, WRITE_BYTES_MAX};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
 
@@ -178,7 +178,7 @@ pub fn mount(
         gate: Gate::default(),
         nodes: Nodes::new(root),
         log: options.log.clone(),
-        notifier: OnceLock::new(),
+        connection: OnceLock::new(),
     });
     let readers = Readers::new(threads, options.poll);
     // The last requests, which no process waits for, may wait for the end of a freeze.
@@ -217,17 +217,18 @@ pub fn mount(
         trace: options.trace.clone().map(Trace::new),
         frozen_until: Mutex::new(None),
     });
-    let mut config = Config::default();
-    // The kernel decides which users are let in (`allow_other` or not); no second check here.
-    config.acl = SessionACL::All;
-    config.n_threads = Some(threads);
-
+    let front = |in_place| {
+        Arc::new(Front {
+            server: Arc::clone(&server),
+            in_place,
+        })
+    };
     let (device, mounted) = mount::mount(&path, options)?;
     let mut through_device = None;
     let start = || -> Result<(Arc<Finish>, JoinHandle<()>), MountError> {
         let rings = match options.io_uring {
             Some(false) => None,
-            _ => Rings::new(&device, threads)
+            _ => Rings::new(&device, threads, WRITE_BYTES_MAX as usize)
                 .map_err(|e| through_device = Some(e))
                 .ok(),
         };
@@ -236,23 +237,25 @@ pub fn mount(
             .io_uring
             .store(rings.is_some(), Ordering::Relaxed);
         insist(options, &mut through_device)?;
-        let front = Front(Arc::clone(&server));
-        let session = fuser::Session::from_fd(front, device, SessionACL::All, config)
+        let connection = Connection::negotiate(device, |offer| Ok(server.terms(offer)))
             .map_err(MountError::Handshake)?;
-        let _ = shared.notifier.set(session.notifier());
+        let connection = Arc::new(connection);
+        let _ = shared.connection.set(Arc::clone(&connection));
         match rings {
             Some(rings) if server.policy.io_uring() => {
-                rings.start(&server).map_err(MountError::Handshake)?;
+                rings.start(&front(true)).map_err(MountError::Handshake)?;
             }
-            Some(_) => through_device = Some(io::Error::other(ring::OFF)),
+            Some(_) => through_device = Some(io::Error::other(RINGS_OFF)),
             None => {}
         }
         insist(options, &mut through_device)?;
         let finish = Arc::new(Finish::default());
         let announce = Announce(Arc::clone(&finish));
+        let serving = Threads::start(&connection, &front(false), threads, "fuse")
+            .map_err(MountError::Handshake)?;
         let handle = thread::Builder::new()
             .name("fuse-session".to_owned())
-            .spawn(move || announce.with(session.run().map_err(|e| e.to_string())))
+            .spawn(move || announce.with(serving.join().map_err(|e| e.to_string())))
             .map_err(MountError::Handshake)?;
         Ok((finish, handle))
     };

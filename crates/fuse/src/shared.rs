@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fuser::{Errno, FileAttr, FileType, FopenFlags, INodeNo};
-use steadfast_vfs::FileSystem;
+use steadfast_fuse_wire::{Connection, Errno, abi};
+use steadfast_vfs::{FileKind, FileSystem};
 
 use crate::convert;
 use crate::gate::Gate;
 use crate::nodes::Nodes;
 use crate::options::LogHook;
+use crate::values::Node;
 
 /// State that the session shares with the protocol threads.
 pub(crate) struct Shared {
@@ -20,22 +21,22 @@ pub(crate) struct Shared {
     pub(crate) nodes: Nodes,
     pub(crate) log: Option<LogHook>,
     /// Reports changes made without the kernel's knowledge to it; there after the session has started.
-    pub(crate) notifier: OnceLock<fuser::Notifier>,
+    pub(crate) connection: OnceLock<Arc<Connection>>,
 }
 
 impl Shared {
     /// Has the kernel ask for the attributes of an inode before it uses them again.
-    pub(crate) fn attributes_changed(&self, node: INodeNo) {
-        if let Some(notifier) = self.notifier.get() {
+    pub(crate) fn attributes_changed(&self, node: Node) {
+        if let Some(connection) = self.connection.get() {
             // ENOENT if the kernel has forgotten the inode: then it asks anyway.
-            let _ = notifier.inval_inode(node, -1, 0);
+            let _ = connection.invalidate(node.0, -1);
         }
     }
 
     /// The same, and for its content, too.
-    pub(crate) fn content_changed(&self, node: INodeNo) {
-        if let Some(notifier) = self.notifier.get() {
-            let _ = notifier.inval_inode(node, 0, 0);
+    pub(crate) fn content_changed(&self, node: Node) {
+        if let Some(connection) = self.connection.get() {
+            let _ = connection.invalidate(node.0, 0);
         }
     }
 
@@ -59,7 +60,7 @@ impl Shared {
                         "{what}: refused ({shut:?}) after a failed request: {said}"
                     ));
                 }
-                Err(Errno::EIO)
+                Err(Errno::IO)
             }
         }
     }
@@ -101,18 +102,13 @@ impl Policy {
     /// Time for which the kernel may trust these attributes. A write's reply does not tell it that set-id bits
     /// were cleared, and it would go on executing with them: where there are any, it asks before each use.
     /// Directories keep theirs.
-    pub(crate) fn attr_timeout(&self, attr: &FileAttr) -> Duration {
-        const SET_ID: u16 = 0o6000;
-        if attr.kind != FileType::Directory && attr.perm & SET_ID != 0 {
+    pub(crate) fn attr_timeout(&self, attr: &abi::Attr) -> Duration {
+        const SET_ID: u32 = 0o6000;
+        if FileKind::of_mode(attr.mode) != Some(FileKind::Directory) && attr.mode & SET_ID != 0 {
             Duration::ZERO
         } else {
             self.attr_timeout
         }
-    }
-
-    /// The same, for replies that give one time for name and attributes.
-    pub(crate) fn both_timeouts(&self, attr: &FileAttr) -> Duration {
-        self.attr_timeout(attr).min(self.entry_timeout)
     }
 
     pub(crate) fn io_uring(&self) -> bool {
@@ -132,9 +128,9 @@ impl Policy {
     }
 
     /// Flags of a file's open reply: caches that the kernel may keep.
-    pub(crate) fn keep(&self, cached: FopenFlags) -> FopenFlags {
+    pub(crate) fn keep(&self, cached: u32) -> u32 {
         match self.relatime {
-            true => FopenFlags::empty(),
+            true => 0,
             false => cached,
         }
     }

@@ -5,13 +5,13 @@
 //! operations that this server does not offer, which the kernel requests once.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
-
-use fuser::INodeNo;
 
 use crate::counters::RequestKind;
 use crate::identity::Requester;
 use crate::options::LogHook;
+use crate::values::Node;
 
 /// See the module's header.
 pub(crate) struct Trace {
@@ -31,11 +31,13 @@ impl Trace {
         &self,
         request: &Requester,
         asked: RequestKind,
-        node: INodeNo,
-        name: Option<&OsStr>,
+        node: Node,
+        name: Option<&[u8]>,
     ) {
         let (at, what) = (self.since.elapsed().as_secs_f64(), asked.name());
-        let name = name.map(|name| format!(" {name:?}")).unwrap_or_default();
+        let name = name
+            .map(|name| format!(" {:?}", OsStr::from_bytes(name)))
+            .unwrap_or_default();
         let (node, thread) = (node.0, request.thread);
         (self.hear)(&format!("{at:.6} {what} {node}{name} by {thread}"));
     }

@@ -1,31 +1,17 @@
 //! Values that requests and replies consist of.
 
-use std::time::SystemTime;
-
-use fuser::{FileAttr, FileHandle, INodeNo};
 use steadfast_vfs::SetTime;
 
-/// The handle of every open file but those that are written directly.
-pub(crate) const CACHED: FileHandle = FileHandle(0);
+/// A node as the kernel numbers it: the root is 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Node(pub(crate) u64);
 
-/// Attributes of nothing.
-pub(crate) const NOTHING: FileAttr = FileAttr {
-    ino: INodeNo(0),
-    size: 0,
-    blocks: 0,
-    atime: SystemTime::UNIX_EPOCH,
-    mtime: SystemTime::UNIX_EPOCH,
-    ctime: SystemTime::UNIX_EPOCH,
-    crtime: SystemTime::UNIX_EPOCH,
-    kind: fuser::FileType::RegularFile,
-    perm: 0,
-    nlink: 0,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 4096,
-    flags: 0,
-};
+impl Node {
+    pub(crate) const ROOT: Node = Node(steadfast_fuse_wire::abi::ROOT);
+}
+
+/// The handle of every open file but those that are written directly.
+pub(crate) const CACHED: u64 = 0;
 
 /// The requested mode of a new inode, and the bits that the caller's umask takes from it.
 #[derive(Clone, Copy)]

@@ -25,16 +25,11 @@ const OLD: i64 = 1_000_000_000;
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Differences from ext4: operation, result here, reason. (steadfast(7) lists them for users.)
-const KNOWN: [(&str, &str, &str); 10] = [
+const KNOWN: [(&str, &str, &str); 9] = [
     (
         "read behind the end",
         "0",
         "the kernel knows the size and does not ask",
-    ),
-    (
-        "time of birth",
-        "(false, false)",
-        "the FUSE library does not answer the request for it",
     ),
     (
         "write to and read from a pipe",

@@ -3,20 +3,20 @@
 //! Files are opened for direct I/O, so that the loop device's writes and flushes arrive here one by one, in its order.
 
 use super::disk::{Event, Recording};
-use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, WriteFlags,
-};
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use steadfast_fuse_wire::abi::{self, fopen};
+use steadfast_fuse_wire::{
+    Connection, Errno, Exchange, Mount, MountFailure, Operation, Serve, Terms, Threads, Unmount,
+    unmount,
+};
 use steadfast_model::data::FileData;
+use steadfast_vfs::FileKind;
 
-const KEEP: Duration = Duration::from_secs(3600);
+/// Seconds for which the kernel may keep what it knows of a disk.
+const KEEP: u64 = 3600;
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// One disk.
@@ -115,131 +115,139 @@ impl Shelf {
     }
 
     /// Serves it at a directory.
-    pub(super) fn serve(&self, at: &Path) -> io::Result<BackgroundSession> {
-        let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName("steadfast-crash-disks".to_owned()),
-            MountOption::Subtype("steadfast-crash-disks".to_owned()),
-            MountOption::NoAtime,
-        ];
-        config.n_threads = Some(1);
-        Session::new(self.clone(), at, &config).and_then(Session::spawn)
-    }
-}
-
-fn attr(ino: u64, kind: FileType, size: u64) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(ino),
-        size,
-        blocks: size / 512,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind,
-        perm: 0o700,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 4096,
-        flags: 0,
-    }
-}
-
-impl Filesystem for Shelf {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let _ = config.set_max_write(WRITE_BYTES_MAX);
-        Ok(())
+    pub(super) fn serve(&self, at: &Path) -> io::Result<Threads> {
+        let mount = Mount {
+            source: "steadfast-crash-disks".into(),
+            subtype: Some("steadfast-crash-disks".to_owned()),
+            ..Mount::default()
+        };
+        let device = mount.make(at).map_err(|failure| match failure {
+            MountFailure::Device(e) | MountFailure::Helper(e) => e,
+            MountFailure::Refused(said) => io::Error::other(said),
+        })?;
+        let serve = || {
+            let connection = Connection::negotiate(device, |offer| {
+                Ok(Terms {
+                    features: 0,
+                    readahead_bytes_max: offer.readahead_bytes_max,
+                    write_bytes_max: WRITE_BYTES_MAX,
+                    background_max: 16,
+                })
+            })?;
+            Threads::start(
+                &Arc::new(connection),
+                &Arc::new(self.clone()),
+                1,
+                "crash-disks",
+            )
+        };
+        serve().inspect_err(|_| {
+            let _ = unmount(at, Unmount::Detach);
+        })
     }
 
-    fn lookup(&self, _req: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn attr(&self, ino: u64) -> Option<abi::Attr> {
+        if ino == abi::ROOT {
+            return Some(attr(ino, FileKind::Directory, 0));
+        }
         let disks = self.lock();
-        let found = disks.all.iter().find(|(_, d)| name == d.name.as_str());
-        match found {
-            Some((ino, disk)) => {
-                let attr = attr(*ino, FileType::RegularFile, disk.image.size());
-                reply.entry(&KEEP, &attr, Generation(1));
-            }
-            None => reply.error(Errno::ENOENT),
-        }
+        let disk = disks.all.get(&ino)?;
+        Some(attr(ino, FileKind::Regular, disk.image.size()))
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        if ino == INodeNo::ROOT {
-            return reply.attr(&KEEP, &attr(1, FileType::Directory, 0));
-        }
-        match self.lock().all.get(&ino.0) {
-            Some(d) => reply.attr(&KEEP, &attr(ino.0, FileType::RegularFile, d.image.size())),
-            None => reply.error(Errno::ENOENT),
-        }
+    fn lookup(&self, name: &[u8]) -> Option<abi::EntryOut> {
+        let disks = self.lock();
+        let found = |(_, disk): &(&u64, &Disk)| name == disk.name.as_bytes();
+        let (ino, disk) = disks.all.iter().find(found)?;
+        Some(abi::EntryOut {
+            nodeid: *ino,
+            generation: 1,
+            entry_valid: KEEP,
+            attr_valid: KEEP,
+            attr: attr(*ino, FileKind::Regular, disk.image.size()),
+            ..abi::EntryOut::default()
+        })
     }
 
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
-    }
-
-    fn read(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        // A clone is cheap, and so reads do not block writes.
-        let image = self.lock().all.get(&ino.0).map(|d| d.image.clone());
-        let Some(image) = image else {
-            return reply.error(Errno::EIO);
-        };
-        let mut buffer = vec![0; size as usize];
-        let n = image.read(offset, &mut buffer);
-        reply.data(buffer.get(..n).unwrap_or_default());
-    }
-
-    fn write(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, ino: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let mut disks = self.lock();
-        let Some(disk) = disks.all.get_mut(&ino.0) else {
-            return reply.error(Errno::EIO);
-        };
+        let disk = disks.all.get_mut(&ino).ok_or(Errno::IO)?;
         if offset.saturating_add(data.len() as u64) > disk.image.size() {
-            return reply.error(Errno::ENOSPC);
+            return Err(Errno::NOSPC);
         }
         disk.image.write(offset, data);
         if let Some(recording) = &mut disk.recording {
             let bytes = Arc::from(data);
             recording.log.push(Event::Write { offset, bytes });
         }
-        reply.written(data.len() as u32);
+        Ok(())
     }
+}
 
-    fn fsync(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        _data_only: bool,
-        reply: ReplyEmpty,
-    ) {
-        if let Some(disk) = self.lock().all.get_mut(&ino.0)
-            && let Some(recording) = &mut disk.recording
-        {
-            recording.log.push(Event::Flush);
+fn attr(ino: u64, kind: FileKind, size: u64) -> abi::Attr {
+    abi::Attr {
+        ino,
+        size,
+        blocks: size / 512,
+        mode: kind.mode_bits() | 0o700,
+        nlink: 1,
+        blksize: 4096,
+        ..abi::Attr::default()
+    }
+}
+
+impl Serve for Shelf {
+    fn serve(&self, mut exchange: Exchange<'_>) {
+        let ino = exchange.header().nodeid;
+        match exchange.operation() {
+            Operation::Lookup { name } => match self.lookup(name) {
+                Some(entry) => exchange.answer(&entry),
+                None => exchange.fail(Errno::NOENT),
+            },
+            Operation::Getattr(_) => match self.attr(ino) {
+                Some(attr) => exchange.answer(&abi::AttrOut {
+                    attr_valid: KEEP,
+                    attr,
+                    ..abi::AttrOut::default()
+                }),
+                None => exchange.fail(Errno::NOENT),
+            },
+            Operation::Open(_) => exchange.answer(&abi::OpenOut {
+                open_flags: fopen::DIRECT_IO,
+                ..abi::OpenOut::default()
+            }),
+            Operation::Read(how) => {
+                // A clone is cheap, and so reads do not block writes.
+                let image = self.lock().all.get(&ino).map(|d| d.image.clone());
+                match image {
+                    Some(image) => {
+                        let len = image.read(how.offset, exchange.room(how.size as usize));
+                        exchange.filled(len);
+                    }
+                    None => exchange.fail(Errno::IO),
+                }
+            }
+            Operation::Write { how, data } => match self.write(ino, how.offset, data) {
+                Ok(()) => exchange.answer(&abi::WriteOut {
+                    size: how.size,
+                    padding: 0,
+                }),
+                Err(errno) => exchange.fail(errno),
+            },
+            Operation::Fsync(_) => {
+                if let Some(disk) = self.lock().all.get_mut(&ino)
+                    && let Some(recording) = &mut disk.recording
+                {
+                    recording.log.push(Event::Flush);
+                }
+                exchange.done();
+            }
+            Operation::Opendir(_) => exchange.answer(&abi::OpenOut::default()),
+            Operation::Release(_) | Operation::Releasedir(_) | Operation::Destroy => {
+                exchange.done();
+            }
+            Operation::Forget(_) => {}
+            _ => exchange.fail(Errno::NOSYS),
         }
-        reply.ok();
     }
 }

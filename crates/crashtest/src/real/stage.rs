@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use steadfast_fuse_wire::Threads;
 use steadfast_model::data::FileData;
 
 /// Time limit of the wait for a busy mount.
@@ -21,7 +22,7 @@ const BUSY_LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct Stage {
     place: tempfile::TempDir,
     shelf: Shelf,
-    session: Option<fuser::BackgroundSession>,
+    serving: Option<Threads>,
     mounted: u32,
 }
 
@@ -81,13 +82,13 @@ impl Stage {
         let disks = place.path().join("disks");
         std::fs::create_dir(&disks).map_err(failed("a directory for disks"))?;
         let shelf = Shelf::default();
-        let session = shelf
+        let serving = shelf
             .serve(&disks)
             .map_err(failed("serving disks by FUSE"))?;
         Ok(Stage {
             place,
             shelf,
-            session: Some(session),
+            serving: Some(serving),
             mounted: 0,
         })
     }
@@ -134,13 +135,13 @@ impl Drop for Stage {
     fn drop(&mut self) {
         let disks = self.place.path().join("disks");
         let _ = rustix::mount::unmount(&disks, UnmountFlags::DETACH);
-        if let Some(session) = self.session.take() {
+        if let Some(serving) = self.serving.take() {
             let until = Instant::now() + BUSY_LIMIT;
-            while !session.guard.is_finished() && Instant::now() < until {
+            while !serving.have_ended() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            if session.guard.is_finished() {
-                let _ = session.join();
+            if serving.have_ended() {
+                let _ = serving.join();
             }
         }
     }

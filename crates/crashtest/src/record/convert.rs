@@ -1,73 +1,74 @@
 //! Conversions between the tree's types and the protocol's.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
-use steadfast_vfs::{Attr, FileKind, Time};
+use steadfast_fuse_wire::abi::{self, fattr, rename};
+use steadfast_vfs::{Attr, Time};
 
-use crate::trace::{Alloc, Kind, Rename, When, XattrHow};
+use crate::trace::{Alloc, Change, Kind, Rename, When, XattrHow};
 
+/// A time of the system's clock; before 1970 seconds are negative, and nanoseconds are not.
 pub(super) fn time(at: SystemTime) -> Time {
-    match at.duration_since(UNIX_EPOCH) {
-        Ok(d) => Time {
-            secs: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
-            nanos: d.subsec_nanos(),
-        },
-        // The protocol crate gives times before 1970 as 1970 − (seconds + nanoseconds): this undoes it.
-        Err(before) => Time {
-            secs: i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |s| -s),
-            nanos: before.duration().subsec_nanos(),
-        },
-    }
-}
-
-fn system_time(time: Time) -> SystemTime {
-    let secs = Duration::from_secs(time.secs.unsigned_abs());
-    let whole = match time.secs >= 0 {
-        true => UNIX_EPOCH.checked_add(secs),
-        false => UNIX_EPOCH.checked_sub(secs),
+    let parts = |of: std::time::Duration| {
+        (
+            i64::try_from(of.as_secs()).unwrap_or(i64::MAX),
+            of.subsec_nanos(),
+        )
     };
-    whole
-        .and_then(|t| t.checked_add(Duration::from_nanos(u64::from(time.nanos))))
-        .unwrap_or(UNIX_EPOCH)
-}
-
-pub(super) fn when(time_or_now: TimeOrNow) -> When {
-    match time_or_now {
-        TimeOrNow::Now => When::Now,
-        TimeOrNow::SpecificTime(at) => When::At(time(at).into()),
+    match at.duration_since(UNIX_EPOCH) {
+        Ok(since) => {
+            let (secs, nanos) = parts(since);
+            Time { secs, nanos }
+        }
+        Err(before) => match parts(before.duration()) {
+            (secs, 0) => Time {
+                secs: -secs,
+                nanos: 0,
+            },
+            (secs, nanos) => Time {
+                secs: -secs - 1,
+                nanos: 1_000_000_000 - nanos,
+            },
+        },
     }
 }
 
-pub(super) fn attr(attr: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attr.ino),
+/// What a SETATTR request changes.
+pub(super) fn change(asked: &abi::SetattrIn) -> Change {
+    let has = |field: u32| asked.valid & field != 0;
+    let when = |set: u32, now: u32, secs: i64, nanos: u32| match (has(now), has(set)) {
+        (true, _) => Some(When::Now),
+        (false, true) => Some(When::At(Time { secs, nanos }.into())),
+        (false, false) => None,
+    };
+    Change {
+        perm: has(fattr::MODE).then_some((asked.mode & 0o7777) as u16),
+        uid: has(fattr::UID).then_some(asked.uid),
+        gid: has(fattr::GID).then_some(asked.gid),
+        size: has(fattr::SIZE).then_some(asked.size),
+        atime: when(fattr::ATIME, fattr::ATIME_NOW, asked.atime, asked.atimensec),
+        mtime: when(fattr::MTIME, fattr::MTIME_NOW, asked.mtime, asked.mtimensec),
+    }
+}
+
+pub(super) fn attr(attr: &Attr) -> abi::Attr {
+    abi::Attr {
+        ino: attr.ino,
         size: attr.size,
         blocks: attr.blocks,
-        atime: system_time(attr.atime),
-        mtime: system_time(attr.mtime),
-        ctime: system_time(attr.ctime),
-        crtime: system_time(attr.btime),
-        kind: file_type(attr.kind),
-        perm: attr.perm & 0o7777,
+        atime: attr.atime.secs,
+        mtime: attr.mtime.secs,
+        ctime: attr.ctime.secs,
+        atimensec: attr.atime.nanos,
+        mtimensec: attr.mtime.nanos,
+        ctimensec: attr.ctime.nanos,
+        mode: attr.kind.mode_bits() | u32::from(attr.perm & 0o7777),
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev,
         blksize: 4096,
         flags: 0,
-    }
-}
-
-pub(super) fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Directory => FileType::Directory,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::Socket => FileType::Socket,
     }
 }
 
@@ -83,20 +84,20 @@ pub(super) fn kind(mode: u32) -> Option<Kind> {
     }
 }
 
-pub(super) fn rename(flags: RenameFlags) -> Option<Rename> {
-    let (no_replace, whiteout) = (RenameFlags::RENAME_NOREPLACE, RenameFlags::RENAME_WHITEOUT);
+pub(super) fn rename(flags: u32) -> Option<Rename> {
+    const WHITEOUT_NOREPLACE: u32 = rename::WHITEOUT | rename::NOREPLACE;
     match flags {
-        f if f.is_empty() => Some(Rename::Replace),
-        f if f == no_replace => Some(Rename::NoReplace),
-        f if f == RenameFlags::RENAME_EXCHANGE => Some(Rename::Exchange),
-        f if f == whiteout => Some(Rename::Whiteout),
-        f if f == whiteout | no_replace => Some(Rename::WhiteoutNoReplace),
+        0 => Some(Rename::Replace),
+        rename::NOREPLACE => Some(Rename::NoReplace),
+        rename::EXCHANGE => Some(Rename::Exchange),
+        rename::WHITEOUT => Some(Rename::Whiteout),
+        WHITEOUT_NOREPLACE => Some(Rename::WhiteoutNoReplace),
         _ => None,
     }
 }
 
 /// The mode of fallocate(2); None for collapse, insert, unshare.
-pub(super) fn alloc(mode: i32) -> Option<Alloc> {
+pub(super) fn alloc(mode: u32) -> Option<Alloc> {
     match mode {
         0 => Some(Alloc::Allocate),
         0x01 => Some(Alloc::KeepSize),
@@ -107,7 +108,7 @@ pub(super) fn alloc(mode: i32) -> Option<Alloc> {
     }
 }
 
-pub(super) fn xattr(flags: i32) -> Option<XattrHow> {
+pub(super) fn xattr(flags: u32) -> Option<XattrHow> {
     match flags {
         0 => Some(XattrHow::Any),
         1 => Some(XattrHow::Create),

@@ -6,13 +6,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use nix::sched::CloneFlags;
-use rustix::mount::{MountPropagationFlags, UnmountFlags};
+use rustix::mount::MountPropagationFlags;
+use steadfast_fuse_wire::{Connection, Mount, MountFailure, Threads, Unmount, unmount};
 
 use super::RecordError;
 use super::reply::Server;
@@ -35,7 +35,13 @@ pub(super) struct Place {
 /// A mount that is served.
 pub(super) struct Mounted {
     place: Place,
-    session: Option<BackgroundSession>,
+    served: Option<Served>,
+}
+
+/// The connection with the kernel, and the threads that serve it.
+struct Served {
+    connection: Arc<Connection>,
+    threads: Threads,
 }
 
 impl Place {
@@ -121,47 +127,62 @@ impl Place {
 
     /// Mounts, and serves on threads of their own.
     pub(super) fn mount(self, server: Server) -> Result<Mounted, RecordError> {
-        let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName("steadfast-crash".to_owned()),
-            MountOption::Subtype("steadfast-crash".to_owned()),
-            MountOption::DefaultPermissions,
-            MountOption::NoAtime,
-            MountOption::NoDev,
-            MountOption::NoSuid,
-        ];
-        // In a namespace of its own: programs that become another user still see their files.
-        config.acl = match self.private || rustix::process::geteuid().is_root() {
-            true => SessionACL::All,
-            false => SessionACL::Owner,
+        let served = self.serve(server).map_err(|source| RecordError::Mount {
+            path: self.path.clone(),
+            source,
+        })?;
+        Ok(Mounted {
+            place: self,
+            served: Some(served),
+        })
+    }
+
+    fn serve(&self, mut server: Server) -> io::Result<Served> {
+        let mount = Mount {
+            source: "steadfast-crash".into(),
+            subtype: Some("steadfast-crash".to_owned()),
+            default_permissions: true,
+            // In a namespace of its own: programs that become another user still see their files.
+            allow_other: self.private || rustix::process::geteuid().is_root(),
+            ..Mount::default()
         };
-        config.n_threads = Some(THREADS);
-        let served = Session::new(server, &self.path, &config).and_then(Session::spawn);
-        match served {
-            Ok(session) => Ok(Mounted {
-                place: self,
-                session: Some(session),
-            }),
-            Err(e) => {
-                let why = match e.kind() {
-                    io::ErrorKind::NotFound if !Path::new("/dev/fuse").exists() => io::Error::new(
-                        e.kind(),
-                        "there is no /dev/fuse; load the kernel module 'fuse', or give the container the device",
-                    ),
-                    io::ErrorKind::PermissionDenied => io::Error::new(
-                        e.kind(),
-                        format!(
-                            "{e}; this user may not open /dev/fuse, or not mount: give the user the device, or install fusermount3"
-                        ),
-                    ),
-                    _ => e,
-                };
-                Err(RecordError::Mount {
-                    path: self.path.clone(),
-                    source: why,
-                })
-            }
+        let device = mount.make(&self.path).map_err(why)?;
+        let serve = || {
+            let connection = Connection::negotiate(device, |offer| server.terms(offer))?;
+            let connection = Arc::new(connection);
+            let threads = Threads::start(&connection, &Arc::new(server), THREADS, "crash-serve")?;
+            Ok(Served {
+                connection,
+                threads,
+            })
+        };
+        serve().inspect_err(|_| {
+            let _ = unmount(&self.path, Unmount::Detach);
+        })
+    }
+}
+
+/// A failure with what to do about it.
+fn why(failure: MountFailure) -> io::Error {
+    match failure {
+        MountFailure::Device(e)
+            if e.kind() == io::ErrorKind::NotFound && !Path::new("/dev/fuse").exists() =>
+        {
+            io::Error::new(
+                e.kind(),
+                "there is no /dev/fuse; load the kernel module 'fuse', or give the container the device",
+            )
         }
+        MountFailure::Device(e) if e.kind() == io::ErrorKind::PermissionDenied => io::Error::new(
+            e.kind(),
+            format!("{e}; this user may not open /dev/fuse: give the user the device"),
+        ),
+        MountFailure::Device(e) => e,
+        MountFailure::Helper(e) => io::Error::new(
+            e.kind(),
+            format!("{e}; this user may not mount: install fusermount3"),
+        ),
+        MountFailure::Refused(said) => io::Error::other(said),
     }
 }
 
@@ -188,62 +209,44 @@ impl Mounted {
 
     /// Whether the kernel has released it.
     pub(super) fn is_gone(&self) -> bool {
-        let session = self.session.as_ref();
-        session.is_none_or(|s| s.guard.is_finished())
+        let served = self.served.as_ref();
+        served.is_none_or(|served| served.threads.have_ended())
     }
 
     /// Makes the kernel drop the cached attributes of an inode that it knows.
     pub(super) fn forget_attributes(&self, ino: u64) -> io::Result<()> {
-        let Some(session) = &self.session else {
+        let Some(served) = &self.served else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         // Before the first byte: no content.
-        session.notifier().inval_inode(fuser::INodeNo(ino), -1, 0)
+        served.connection.invalidate(ino, -1)
     }
 
     /// Makes the kernel drop its cached inodes: it asks again.
     pub(super) fn forget(&self, known: &[u64]) {
-        let Some(session) = &self.session else {
+        let Some(served) = &self.served else {
             return;
         };
-        let notifier = session.notifier();
         for ino in known {
             // An inode that the kernel does not know is no error.
-            let _ = notifier.inval_inode(fuser::INodeNo(*ino), 0, 0);
+            let _ = served.connection.invalidate(*ino, 0);
         }
     }
 
     fn end(&mut self) -> io::Result<()> {
-        let Some(session) = self.session.take() else {
+        let Some(served) = self.served.take() else {
             return Ok(());
         };
-        let path = &self.place.path;
-        let ended_before = session.guard.is_finished();
-        if self.place.private || rustix::process::geteuid().is_root() {
-            let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
-            rustix::mount::unmount(path, flags)?;
-        } else {
-            let mut command = Command::new("fusermount3");
-            command.args(["-u", "-z", "--"]).arg(path);
-            let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
-            if !quiet.status()?.success() {
-                return Err(io::Error::other("fusermount3 could not unmount it"));
-            }
-        }
+        unmount(&self.place.path, Unmount::Detach)?;
         // The threads end when the kernel releases the mount. If a process elsewhere holds it, they are left alone.
         let until = Instant::now() + END_LIMIT;
-        while !session.guard.is_finished() {
+        while !served.threads.have_ended() {
             if Instant::now() >= until {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        match session.join() {
-            // Seen once in some dozens of runs, after a workload that ended well: a reader of the device got this
-            // instead of ENODEV. The cause is not known; the mount is gone, as wanted.
-            Err(e) if !ended_before && e.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
-            ended => ended,
-        }
+        served.threads.join()
     }
 }
 

@@ -1,14 +1,11 @@
 //! Common parts of requests: the process that asks, the time for which the kernel caches an answer, calls that make
 //! or remove a name.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{
-    Errno as Code, FopenFlags, Generation, INodeNo, ReplyEmpty, ReplyEntry, ReplyXattr, Request,
-};
+use steadfast_fuse_wire::abi::{self, fopen};
+use steadfast_fuse_wire::{Errno as Code, Exchange};
 use steadfast_vfs::{Attr, Errno, Ino};
 
 use super::calls::{Calls, Requester};
@@ -32,8 +29,8 @@ pub(super) struct Server {
 
 pub(super) fn code(errno: Errno) -> Code {
     match errno {
-        Errno::NoSys => Code::EOPNOTSUPP,
-        other => Code::from_i32(other.code()),
+        Errno::NoSys => Code::OPNOTSUPP,
+        other => Code::from_raw_os_error(other.code()),
     }
 }
 
@@ -61,29 +58,29 @@ impl Server {
     }
 
     /// Records that a name was made or removed, if that was done.
-    pub(super) fn named(&self, parent: INodeNo, name: &OsStr, done: bool) {
+    pub(super) fn named(&self, parent: Ino, name: &[u8], done: bool) {
         if let (Some(looks), true) = (&self.looks, done) {
-            looks.named(parent.0, name.as_bytes());
+            looks.named(parent, name);
         }
     }
 
     /// A directory that is removed, or renamed over, must be empty.
-    pub(super) fn look_whether_empty(&self, parent: INodeNo, name: &[u8]) {
+    pub(super) fn look_whether_empty(&self, parent: Ino, name: &[u8]) {
         if let (Some(looks), Ok(tree)) = (&self.looks, self.calls.seen())
-            && let Some(ino) = Calls::named(&tree, parent.0, name)
+            && let Some(ino) = Calls::named(&tree, parent, name)
         {
             looks.list(ino);
         }
     }
 
     /// A file that is not in the tree.
-    pub(super) fn special_name(&self, parent: INodeNo, name: &OsStr) -> Option<Special> {
+    pub(super) fn special_name(&self, parent: Ino, name: &[u8]) -> Option<Special> {
         let found = special_name(parent, name)?;
         let ours = found.source().is_some() || self.looks.is_some();
         ours.then_some(found)
     }
 
-    pub(super) fn special_attr(&self, special: Special) -> fuser::FileAttr {
+    pub(super) fn special_attr(&self, special: Special) -> abi::Attr {
         let lines = self.looks.as_ref().map_or(0, |l| l.lines(special).len());
         let size = match special {
             Special::Stdout => self.calls.output_bytes(),
@@ -109,35 +106,36 @@ impl Server {
     }
 
     /// The kernel's flags for an open file.
-    pub(super) fn opened(&self) -> FopenFlags {
+    pub(super) fn opened(&self) -> u32 {
         match self.direct {
-            true => FopenFlags::FOPEN_DIRECT_IO,
-            false => FopenFlags::FOPEN_KEEP_CACHE,
+            true => fopen::DIRECT_IO,
+            false => fopen::KEEP_CACHE,
         }
     }
 
-    pub(super) fn entry(&self, reply: ReplyEntry, attr: &Attr) {
-        let (attributes, name) = (self.keep(attr.ino), self.keep_name());
-        let generation = Generation(attr.generation);
-        reply.entry_with_ttls(&attributes, &name, &convert::attr(attr), generation);
+    pub(super) fn entry(&self, attr: &Attr) -> abi::EntryOut {
+        entry_of(
+            self.keep_name(),
+            self.keep(attr.ino),
+            attr.generation,
+            convert::attr(attr),
+        )
     }
 
-    pub(super) fn who(&self, req: &Request) -> Requester {
-        self.calls.requester(req.pid(), req.uid(), req.gid())
+    pub(super) fn attributes(&self, attr: &Attr) -> abi::AttrOut {
+        attr_of(self.keep(attr.ino), convert::attr(attr))
+    }
+
+    pub(super) fn who(&self, req: &abi::InHeader) -> Requester {
+        self.calls.requester(req.pid, req.uid, req.gid)
     }
 
     /// A call that makes an inode; its attributes.
-    pub(super) fn made(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        op: Op,
-    ) -> Result<Attr, Code> {
-        let begin = self.calls.now();
+    pub(super) fn made(&self, req: &abi::InHeader, name: &[u8], op: Op) -> Result<Attr, Code> {
+        let (begin, parent) = (self.calls.now(), req.nodeid);
         self.calls.before_names();
         if self.special_name(parent, name).is_some() {
-            return Err(Code::EEXIST);
+            return Err(Code::EXIST);
         }
         let made = self.calls.perform_with(
             self.who(req),
@@ -150,63 +148,73 @@ impl Server {
         made.and_then(|attr| attr).map_err(code)
     }
 
-    /// The same, answered with the entry.
-    pub(super) fn make(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        reply: ReplyEntry,
-        op: Op,
-    ) {
-        match self.made(req, parent, name, op) {
-            Ok(attr) => self.entry(reply, &attr),
-            Err(e) => reply.error(e),
-        }
-    }
-
     /// A call without a result.
-    pub(super) fn simply(&self, req: &Request, op: Op, reply: ReplyEmpty) {
+    pub(super) fn simply(&self, req: &abi::InHeader, op: Op) -> Result<(), Code> {
         let begin = self.calls.now();
-        match self.calls.perform(self.who(req), begin, op, &[]) {
-            Ok(_) => reply.ok(),
-            Err(e) => reply.error(code(e)),
-        }
+        let done = self.calls.perform(self.who(req), begin, op, &[]);
+        done.map(drop).map_err(code)
     }
 
     pub(super) fn remove(
         &self,
-        req: &Request,
-        (parent, name): (INodeNo, &OsStr),
-        reply: ReplyEmpty,
+        req: &abi::InHeader,
+        name: &[u8],
         op: impl FnOnce(Vec<u8>, Option<Ino>) -> Op,
-    ) {
-        let begin = self.calls.now();
+    ) -> Result<(), Code> {
+        let (begin, parent) = (self.calls.now(), req.nodeid);
         self.calls.before_names();
         if self.special_name(parent, name).is_some() {
-            return reply.error(Code::EPERM);
+            return Err(Code::PERM);
         }
-        let name = name.as_bytes();
         self.look_whether_empty(parent, name);
         let removed = self.calls.perform_with(
             self.who(req),
             begin,
             &[],
-            |tree| op(name.to_vec(), Calls::named(tree, parent.0, name)),
+            |tree| op(name.to_vec(), Calls::named(tree, parent, name)),
             |_, _| (),
         );
-        self.named(parent, OsStr::from_bytes(name), removed.is_ok());
-        match removed {
-            Ok(()) => reply.ok(),
-            Err(e) => reply.error(code(e)),
-        }
+        self.named(parent, name, removed.is_ok());
+        removed.map_err(code)
     }
 }
 
-pub(super) fn sized(reply: ReplyXattr, size: u32, value: &[u8]) {
-    match (size, value.len()) {
-        (0, len) => reply.size(len as u32),
-        (size, len) if len > size as usize => reply.error(Code::ERANGE),
-        _ => reply.data(value),
+/// An entry whose name and attributes the kernel may keep for these times.
+pub(super) fn entry_of(
+    name: Duration,
+    attributes: Duration,
+    generation: u64,
+    attr: abi::Attr,
+) -> abi::EntryOut {
+    abi::EntryOut {
+        nodeid: attr.ino,
+        generation,
+        entry_valid: name.as_secs(),
+        attr_valid: attributes.as_secs(),
+        entry_valid_nsec: name.subsec_nanos(),
+        attr_valid_nsec: attributes.subsec_nanos(),
+        attr,
+    }
+}
+
+/// Attributes that the kernel may keep for this time.
+pub(super) fn attr_of(keep: Duration, attr: abi::Attr) -> abi::AttrOut {
+    abi::AttrOut {
+        attr_valid: keep.as_secs(),
+        attr_valid_nsec: keep.subsec_nanos(),
+        dummy: 0,
+        attr,
+    }
+}
+
+/// Replies with a value, or with the error.
+pub(super) fn answer<T, B: steadfast_fuse_wire::Body>(
+    exchange: Exchange<'_>,
+    result: Result<T, Code>,
+    body: impl FnOnce(T) -> B,
+) {
+    match result {
+        Ok(value) => exchange.answer(&body(value)),
+        Err(errno) => exchange.fail(errno),
     }
 }

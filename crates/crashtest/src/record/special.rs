@@ -2,10 +2,7 @@
 //! to; for a checker, the lines that must be there and those that may be. They have names in the root that no listing
 //! shows.
 
-use std::ffi::OsStr;
-use std::time::UNIX_EPOCH;
-
-use fuser::{FileAttr, FileType, INodeNo};
+use steadfast_fuse_wire::abi;
 use steadfast_vfs::Ino;
 
 use crate::trace::AckSource;
@@ -61,40 +58,32 @@ impl Special {
 }
 
 /// The special file of an inode.
-pub(super) fn special(ino: INodeNo) -> Option<Special> {
-    let number = ino.0.checked_sub(FIRST)?;
+pub(super) fn special(ino: Ino) -> Option<Special> {
+    let number = ino.checked_sub(FIRST)?;
     Special::ALL.get(usize::try_from(number).ok()?).copied()
 }
 
 /// The special file of a name.
-pub(super) fn special_name(parent: INodeNo, name: &OsStr) -> Option<Special> {
+pub(super) fn special_name(parent: Ino, name: &[u8]) -> Option<Special> {
     let mut all = Special::ALL.into_iter();
-    all.find(|special| parent == INodeNo::ROOT && name == special.name())
+    all.find(|special| parent == abi::ROOT && name == special.name().as_bytes())
 }
 
 /// Attributes of one with this size.
-pub(super) fn special_attr(special: Special, size: u64) -> FileAttr {
-    let epoch = UNIX_EPOCH;
-    FileAttr {
-        ino: INodeNo(special.ino()),
+pub(super) fn special_attr(special: Special, size: u64) -> abi::Attr {
+    const REGULAR: u32 = 0o100_000;
+    abi::Attr {
+        ino: special.ino(),
         size,
-        blocks: 0,
-        atime: epoch,
-        mtime: epoch,
-        ctime: epoch,
-        crtime: epoch,
-        kind: FileType::RegularFile,
         // Programs that give up their privileges still acknowledge, and read.
-        perm: if special.source().is_some() {
-            0o666
-        } else {
-            0o444
+        mode: match special.source() {
+            Some(_) => REGULAR | 0o666,
+            None => REGULAR | 0o444,
         },
         nlink: 1,
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
-        rdev: 0,
         blksize: 4096,
-        flags: 0,
+        ..abi::Attr::default()
     }
 }

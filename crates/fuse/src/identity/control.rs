@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::Errno;
+use steadfast_fuse_wire::Errno;
 use steadfast_stream::wire::{
     DEFAULT, HONOUR_FSYNC, IGNORE_FSYNC, Interval, MESSAGE_BYTES, Malformed, Message, REMOVE,
     Scope, USER_DEFAULT,
@@ -26,7 +26,7 @@ const ONE_ORDER: &str = "its contract keeps one order for the whole volume; a vo
 /// The message that bytes are.
 pub(super) fn decode(bytes: &[u8]) -> Result<Message, Errno> {
     Message::decode(bytes).map_err(|wrong| match wrong {
-        Malformed::Short | Malformed::Unknown | Malformed::Name => Errno::EINVAL,
+        Malformed::Short | Malformed::Unknown | Malformed::Name => Errno::INVAL,
     })
 }
 
@@ -49,8 +49,8 @@ impl Resolver {
 
     /// The parts that streams need, if the mount has them.
     pub(super) fn needed(&self) -> Result<(&dyn Streams, &Arc<Proc>), Errno> {
-        let volume = self.volume().ok_or(Errno::EOPNOTSUPP)?;
-        Ok((volume, self.proc().map_err(|_| Errno::EOPNOTSUPP)?))
+        let volume = self.volume().ok_or(Errno::OPNOTSUPP)?;
+        Ok((volume, self.proc().map_err(|_| Errno::OPNOTSUPP)?))
     }
 
     /// EOPNOTSUPP if the mount has no streams.
@@ -69,7 +69,7 @@ impl Resolver {
             || message.flags & contradictory == contradictory
             || message.flags & REMOVE != 0
         {
-            return Err(Errno::EINVAL);
+            return Err(Errno::INVAL);
         }
         if message.scope == Scope::Stream {
             return self.alter(request, volume, &message);
@@ -124,7 +124,7 @@ impl Resolver {
             tables.registry.tidy(USER_MAX, forget);
             joined = tables.registry.join(user, &message.name);
         }
-        let stream = joined.map_err(|Full| Errno::EAGAIN)?;
+        let stream = joined.map_err(|Full| Errno::AGAIN)?;
         settle(volume, &stream, message);
         Ok(stream)
     }
@@ -144,7 +144,7 @@ impl Resolver {
         let stream = tables
             .registry
             .named(user, &message.name)
-            .ok_or(Errno::ENOENT)?;
+            .ok_or(Errno::NOENT)?;
         settle(volume, stream, message);
         Ok(())
     }
@@ -157,11 +157,11 @@ impl Resolver {
         target: &Target,
         member: Member,
     ) -> Result<Member, Errno> {
-        let handle = Arc::new(proc.thread(thread).ok_or(Errno::ESRCH)?);
+        let handle = Arc::new(proc.thread(thread).ok_or(Errno::SRCH)?);
         // The process is decided when another thread of it asks: it is only remembered.
         let process = self.remembered(proc, tables, target)?;
         let old = self.threads().set_own(thread, handle, &process, member);
-        Ok(old.map_err(|Full| Errno::EAGAIN)?.flatten())
+        Ok(old.map_err(|Full| Errno::AGAIN)?.flatten())
     }
 
     /// The process in the tables. EAGAIN if there is no room.
@@ -180,7 +180,7 @@ impl Resolver {
             .add(&new, |process| is_alive(proc, process));
         match fits {
             true => Ok(new),
-            false => Err(Errno::EAGAIN),
+            false => Err(Errno::AGAIN),
         }
     }
 
@@ -206,7 +206,7 @@ impl Resolver {
             return Ok(Placement::default());
         }
         match self.find(request.thread) {
-            Found::Nobody => Err(Errno::ESRCH),
+            Found::Nobody => Err(Errno::SRCH),
             Found::Own(member) => Ok(member.into()),
             Found::Of(_, decision) => Ok(decision.member.into()),
         }
@@ -218,7 +218,7 @@ impl Resolver {
         in_same_namespace(proc, request)?;
         let target = process_of(proc, number)?;
         if request.uid != 0 && request.uid != target.status.users[0] {
-            return Err(Errno::EPERM);
+            return Err(Errno::PERM);
         }
         let tables = self.tables();
         let idle = tables.registry.is_empty() && tables.rules.is_empty();
@@ -230,7 +230,7 @@ impl Resolver {
         // Read again, after the known streams were counted.
         let origin = || proc.stat(target.process).map(Origin::from);
         let decided = self.process(proc, target.held, known, origin);
-        let (process, decision) = decided.ok_or(Errno::ESRCH)?;
+        let (process, decision) = decided.ok_or(Errno::SRCH)?;
         Ok((process.number, decision))
     }
 
@@ -256,7 +256,7 @@ impl Resolver {
         may_own(request, user)?;
         let tables = self.tables();
         let named = tables.registry.named(user, &message.name);
-        named.map(|named| named.number).ok_or(Errno::ENOENT)
+        named.map(|named| named.number).ok_or(Errno::NOENT)
     }
 
     /// The stream of this number, for a caller that may sync it; `None` if it has ended.
@@ -268,7 +268,7 @@ impl Resolver {
         self.needed()?;
         match self.tables().registry.numbered(number) {
             Some(named) if request.uid == 0 || request.uid == named.user => Ok(Some(named.number)),
-            Some(_) => Err(Errno::EPERM),
+            Some(_) => Err(Errno::PERM),
             None if number == 0 => Ok(Some(Stream(0))),
             None => Ok(None),
         }
@@ -287,15 +287,15 @@ impl Resolver {
         let (volume, _) = self.needed()?;
         let message = decode(bytes)?;
         let place = bytes.get(MESSAGE_BYTES..).unwrap_or_default();
-        let cgroup = std::str::from_utf8(place).map_err(|_| Errno::EINVAL)?;
+        let cgroup = std::str::from_utf8(place).map_err(|_| Errno::INVAL)?;
         let is_cgroup = message.scope == Scope::Cgroup;
         if is_cgroup != cgroup_is_valid(cgroup) || (!is_cgroup && !cgroup.is_empty()) {
-            return Err(Errno::EINVAL);
+            return Err(Errno::INVAL);
         }
         let generation = match message.scope {
             Scope::Directory => self.directory(request)?,
             Scope::Cgroup | Scope::Environment => 0,
-            _ => return Err(Errno::EINVAL),
+            _ => return Err(Errno::INVAL),
         };
         let mut tables = self.tables();
         let remove = message.flags & REMOVE != 0;
@@ -308,7 +308,7 @@ impl Resolver {
             self.tidy(&mut tables, 2);
             return match was {
                 true => Ok(()),
-                false => Err(Errno::ENOENT),
+                false => Err(Errno::NOENT),
             };
         }
         let user = match message.user {
@@ -317,7 +317,7 @@ impl Resolver {
         };
         may_own(request, user)?;
         if message.name.is_empty() {
-            return Err(Errno::EINVAL);
+            return Err(Errno::INVAL);
         }
         let stream = self.join(&mut tables, volume, user, &message)?;
         let added = match is_cgroup {
@@ -328,7 +328,7 @@ impl Resolver {
             }
         };
         self.tidy(&mut tables, 2);
-        added.map_err(|Full| Errno::EAGAIN)
+        added.map_err(|Full| Errno::AGAIN)
     }
 
     /// The generation of the directory that a request is made on.
@@ -342,7 +342,7 @@ impl Resolver {
             .call("getattr", |fs| fs.getattr(&root, request.ino))?;
         match attr.kind {
             FileKind::Directory => Ok(attr.generation),
-            _ => Err(Errno::ENOTDIR),
+            _ => Err(Errno::NOTDIR),
         }
     }
 }
@@ -387,7 +387,7 @@ fn settle(volume: &dyn Streams, stream: &Named, message: &Message) {
 fn may_own(request: &Requester, user: u32) -> Result<(), Errno> {
     match request.uid == 0 || request.uid == user {
         true => Ok(()),
-        false => Err(Errno::EPERM),
+        false => Err(Errno::PERM),
     }
 }
 
@@ -400,7 +400,7 @@ fn may_move(proc: &Proc, request: &Requester, target: &Target) -> Result<(), Err
         && proc.owner(target.process) == Some(request.uid);
     match own {
         true => Ok(()),
-        false => Err(Errno::EPERM),
+        false => Err(Errno::PERM),
     }
 }
 
@@ -409,34 +409,34 @@ fn in_same_namespace(proc: &Proc, request: &Requester) -> Result<(), Errno> {
     let status = proc.status(request.thread).filter(|_| request.thread != 0);
     match status {
         Some(status) if status.same_namespace => Ok(()),
-        _ => Err(Errno::ESRCH),
+        _ => Err(Errno::SRCH),
     }
 }
 
 fn target(proc: &Proc, request: &Requester, message: &Message) -> Result<Target, Errno> {
     match message.scope {
-        Scope::Thread | Scope::Process if request.thread == 0 => Err(Errno::ESRCH),
+        Scope::Thread | Scope::Process if request.thread == 0 => Err(Errno::SRCH),
         Scope::Thread | Scope::Process => process_of(proc, request.thread),
         Scope::Pid => {
             in_same_namespace(proc, request)?;
             process_of(proc, message.pid)
         }
-        _ => Err(Errno::EINVAL),
+        _ => Err(Errno::INVAL),
     }
 }
 
 /// The process that a number, or that of one of its threads, is. EINVAL for the kernel's.
 fn process_of(proc: &Proc, number: u32) -> Result<Target, Errno> {
     if number == 0 {
-        return Err(Errno::EINVAL);
+        return Err(Errno::INVAL);
     }
-    let process = proc.status(number).ok_or(Errno::ESRCH)?.process;
-    let held = proc.hold(process).ok_or(Errno::ESRCH)?;
-    let stat = proc.stat(process).ok_or(Errno::ESRCH)?;
+    let process = proc.status(number).ok_or(Errno::SRCH)?.process;
+    let held = proc.hold(process).ok_or(Errno::SRCH)?;
+    let stat = proc.stat(process).ok_or(Errno::SRCH)?;
     if stat.kernel {
-        return Err(Errno::EINVAL);
+        return Err(Errno::INVAL);
     }
-    let status = proc.status(process).ok_or(Errno::ESRCH)?;
+    let status = proc.status(process).ok_or(Errno::SRCH)?;
     // All of that was read of one process.
     match held.alive(proc) {
         true => Ok(Target {
@@ -444,6 +444,6 @@ fn process_of(proc: &Proc, number: u32) -> Result<Target, Errno> {
             held,
             status,
         }),
-        false => Err(Errno::ESRCH),
+        false => Err(Errno::SRCH),
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use fuser::Errno;
+use steadfast_fuse_wire::Errno;
 use steadfast_stream::wire::{
     Interval, NEXT, PAGE_BYTES_MAX, XATTR_LIST, XATTR_MERGES, XATTR_RULES, XATTR_SHOW, XATTR_STATS,
     escape,
@@ -94,7 +94,7 @@ impl Resolver {
         let from = |attribute: &str| number_after(name, attribute);
         let shown = if let Some(pid) = from(XATTR_SHOW) {
             u32::try_from(pid)
-                .map_err(|_| Errno::ESRCH)
+                .map_err(|_| Errno::SRCH)
                 .and_then(|pid| self.page_of_process(request, pid))
         } else if let Some(from) = from(XATTR_LIST) {
             self.offered().map(|()| self.page_of_streams(request, from))
@@ -185,7 +185,7 @@ impl Resolver {
     fn page_of_merges(&self, administers: bool, skip: u64) -> Result<Vec<u8>, Errno> {
         let (volume, _) = self.needed()?;
         if !administers {
-            return Err(Errno::EPERM);
+            return Err(Errno::PERM);
         }
         let mut page = Page::default();
         let merges = volume.merges();
@@ -222,7 +222,7 @@ impl Resolver {
     fn page_of_rules(&self, administers: bool, skip: u64) -> Result<Vec<u8>, Errno> {
         self.offered()?;
         if !administers {
-            return Err(Errno::EPERM);
+            return Err(Errno::PERM);
         }
         let tables = self.tables();
         let cgroups = tables.rules.cgroups().map(|(path, stream)| {

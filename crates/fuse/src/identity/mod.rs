@@ -15,7 +15,7 @@ mod threads;
 
 use std::sync::Arc;
 
-use fuser::Request;
+use steadfast_fuse_wire::abi::InHeader;
 use steadfast_vfs::{Caller, Ino, Stream};
 
 use crate::counters::RequestKind;
@@ -35,11 +35,11 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    pub(crate) fn new(request: &Request, asked: RequestKind, ino: Ino) -> Requester {
+    pub(crate) fn new(request: &InHeader, asked: RequestKind, ino: Ino) -> Requester {
         Requester {
-            uid: request.uid(),
-            gid: request.gid(),
-            thread: request.pid(),
+            uid: request.uid,
+            gid: request.gid,
+            thread: request.pid,
             ino,
             asked,
         }

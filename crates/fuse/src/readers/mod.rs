@@ -191,10 +191,6 @@ impl Readers {
     }
 
     /// Called by a thread that stays where it is and has received a request of the thread `client`.
-    #[cfg_attr(
-        target_env = "musl",
-        expect(dead_code, reason = "for requests over io_uring")
-    )]
     pub(crate) fn begin_in_place(&self, client: u32) {
         let mut state = self.state();
         state.in_place = true;
@@ -241,10 +237,6 @@ impl Readers {
     }
 
     /// Whether such a wait will probably put this thread to sleep for long.
-    #[cfg_attr(
-        target_env = "musl",
-        expect(dead_code, reason = "for requests over io_uring")
-    )]
     pub(crate) fn sleeps(&self, what: For) -> bool {
         self.state().rule.sleeps(what)
     }

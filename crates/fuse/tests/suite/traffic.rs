@@ -109,7 +109,7 @@ fn a_small_file_costs_lookup_create_write_fsync_release_and_nothing_else() {
     // Once the kernel has heard that OPEN decides nothing, RELEASE goes, too.
     assert_eq!(
         t.of(|| fs::read(t.join("a"))),
-        ["OPEN", "GETATTR", "READ", "FLUSH"]
+        ["OPEN", "STATX", "READ", "FLUSH"]
     );
     assert_eq!(
         t.of(|| small_file(&t.join("b"))),
@@ -162,22 +162,40 @@ fn the_kernel_does_not_ask_again_for_cached_names_and_attributes() {
     let Some(t) = Traced::settled() else { return };
     let none: [&str; 0] = [];
     small_file(&t.join("file"));
-    assert_eq!(t.of(|| fs::metadata(t.join("file"))), ["GETATTR"]);
-    assert_eq!(t.of(|| fs::metadata(t.join("file"))), none);
-    assert_eq!(t.of(|| fs::metadata(t.join("absent"))), ["LOOKUP absent"]);
-    assert_eq!(t.of(|| fs::metadata(t.join("absent"))), none);
+    assert_eq!(t.of(|| rustix::fs::stat(t.join("file"))), ["GETATTR"]);
+    assert_eq!(t.of(|| rustix::fs::stat(t.join("file"))), none);
+    assert_eq!(
+        t.of(|| rustix::fs::stat(t.join("absent"))),
+        ["LOOKUP absent"]
+    );
+    assert_eq!(t.of(|| rustix::fs::stat(t.join("absent"))), none);
     assert_eq!(t.of(|| fs::remove_file(t.join("file"))), ["UNLINK file"]);
-    assert_eq!(t.of(|| fs::metadata(t.join("file"))), ["LOOKUP file"]);
-    assert_eq!(t.of(|| fs::metadata(t.join("file"))), none);
+    assert_eq!(t.of(|| rustix::fs::stat(t.join("file"))), ["LOOKUP file"]);
+    assert_eq!(t.of(|| rustix::fs::stat(t.join("file"))), none);
     assert_eq!(
         t.of(|| fs::create_dir(t.join("d"))),
         ["LOOKUP d", "MKDIR d"]
     );
-    assert_eq!(t.of(|| fs::symlink_metadata(t.join("d"))), none);
+    assert_eq!(t.of(|| rustix::fs::lstat(t.join("d"))), none);
 
     symlink("target", t.join("link")).unwrap();
     assert_eq!(t.of(|| fs::read_link(t.join("link"))), ["READLINK"]);
     assert_eq!(t.of(|| fs::read_link(t.join("link"))), none);
+}
+
+/// The replies that give names and attributes have none. Programs of Rust's standard library and stat(1) ask for it.
+#[test]
+fn the_time_of_birth_takes_one_request_for_each_inode() {
+    let Some(t) = Traced::settled() else { return };
+    small_file(&t.join("file"));
+    let born = || fs::metadata(t.join("file")).unwrap().created().unwrap();
+    let before = born();
+    small_file(&t.join("other"));
+    assert_eq!(t.of(|| fs::metadata(t.join("other"))), ["STATX"]);
+    let ask = t.of(|| fs::metadata(t.join("other")));
+    assert_eq!(ask, [""; 0], "the kernel keeps it");
+    fs::write(t.join("file"), "changed").unwrap();
+    assert_eq!(born(), before);
 }
 
 #[test]
@@ -197,7 +215,7 @@ fn content_is_read_once_in_long_pieces() {
     // The kernel may reclaim pages at any time, but not each time.
     let mut turns = (0..10).map(|_| t.of(read));
     assert!(
-        turns.any(|asked| asked == ["GETATTR"]),
+        turns.any(|asked| asked == ["STATX"]),
         "content stays over closes and opens"
     );
     assert_eq!(t.of(read), [""; 0]);
@@ -221,7 +239,7 @@ fn a_directory_is_listed_once_with_the_attributes_of_all() {
     }
     let list = || {
         for entry in fs::read_dir(t.join("d")).unwrap() {
-            entry.unwrap().metadata().unwrap();
+            rustix::fs::stat(entry.unwrap().path()).unwrap();
         }
     };
     // The second one finds the end.

@@ -1,0 +1,4 @@
+//! The protocol on a real mount, over both transports.
+
+mod fuzzed;
+mod served;
