@@ -55,7 +55,7 @@ impl Server {
         mut cookie: u64,
         take: &mut dyn FnMut(&WithAttributes<'_>) -> bool,
     ) -> steadfast_vfs::Result<()> {
-        let start = cookie;
+        let mut replied = false;
         loop {
             let mut batch = Vec::with_capacity(LISTING_BATCH);
             let listed = fs.readdir(caller, dir, cookie, &mut |entry| {
@@ -74,12 +74,14 @@ impl Server {
             // The entries in the reply already carry references: it is sent, and the
             // error comes with the next request.
             match listed {
-                Err(error) if cookie == start => return Err(error),
+                Err(error) if !replied => return Err(error),
                 Err(_) => return Ok(()),
                 Ok(()) => {}
             }
             let last = batch.len() < LISTING_BATCH;
             for entry in batch {
+                // Also past an entry that is left out: a batch of such entries must not be looked at again.
+                cookie = entry.next;
                 let own = entry.name == b"." || entry.name == b"..";
                 let reply = if own {
                     // The kernel takes no reference to these two, only number and kind.
@@ -98,8 +100,8 @@ impl Server {
                     });
                     match found {
                         Ok(attr) => self.entry(&attr),
-                        Err(error) if error == steadfast_vfs::Errno::Stale => continue, // just removed
-                        Err(error) if cookie == start => return Err(error),
+                        Err(error) if error == steadfast_vfs::Errno::Stale => continue, // just removed, or never there
+                        Err(error) if !replied => return Err(error),
                         Err(_) => return Ok(()),
                     }
                 };
@@ -114,7 +116,7 @@ impl Server {
                     }
                     return Ok(());
                 }
-                cookie = entry.next;
+                replied = true;
             }
             if last {
                 return Ok(());

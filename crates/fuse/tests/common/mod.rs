@@ -134,6 +134,8 @@ pub(crate) struct Watched {
     pub(crate) fsyncs: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) panic_in_statfs: AtomicBool,
+    /// Names are there whose inodes are gone, as on a damaged volume: those of all files but directories.
+    pub(crate) inodes_gone: AtomicBool,
     /// While it is set, syncs of files wait.
     pub(crate) hold_fsyncs: AtomicBool,
     /// Ranges of trim requests: first byte, end, shortest run.
@@ -159,6 +161,7 @@ impl Default for Watched {
             fsyncs: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             panic_in_statfs: AtomicBool::new(false),
+            inodes_gone: AtomicBool::new(false),
             hold_fsyncs: AtomicBool::new(false),
             trims: Mutex::default(),
             writes: Mutex::default(),
@@ -184,12 +187,19 @@ impl Watched {
 
 impl FileSystem for Watched {
     steadfast_vfs::pass_through! { inner:
-        all but lookup, setattr, mknod, mkdir, symlink, link, unlink, rmdir, rename, open, release, write, trim, fsync,
+        all but lookup, getattr, setattr, mknod, mkdir, symlink, link, unlink, rmdir, rename, open, release, write, trim, fsync,
         fallocate, streams, health, flags, set_flags, statfs, sync
     }
     fn lookup(&self, c: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.lookups.fetch_add(1, SeqCst);
         self.inner.lookup(c, parent, name)
+    }
+    fn getattr(&self, c: &Caller, ino: Ino) -> Result<Attr> {
+        let attr = self.inner.getattr(c, ino)?;
+        match self.inodes_gone.load(SeqCst) && attr.kind != FileKind::Directory {
+            true => Err(Errno::Stale.into()),
+            false => Ok(attr),
+        }
     }
     fn setattr(&self, c: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
         self.changed(c, &[ino]);

@@ -18,6 +18,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
+use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode};
 
 macro_rules! mounted {
     () => {
@@ -315,8 +316,8 @@ fn stores_through_a_mapping_arrive_and_are_read_back() {
         Err(e) => return steadfast_testkit::skipped!("python3: {e}"),
     }
     assert_eq!(&fs::read(&path).unwrap()[4999..5006], b".store.");
-    let caller = steadfast_vfs::Caller::root();
-    let fs: &dyn steadfast_vfs::FileSystem = &*m.fs;
+    let caller = Caller::root();
+    let fs: &dyn FileSystem = &*m.fs;
     let ino = fs.lookup(&caller, fs.root(), b"mapped").unwrap().ino;
     let mut buf = [0; 5];
     assert_eq!(fs.read(&caller, ino, 5000, &mut buf).unwrap(), 5);
@@ -567,6 +568,35 @@ fn waiting_fsyncs_do_not_stop_other_requests() {
         assert_eq!(finished.recv_timeout(PATIENCE), Ok(true));
         drop(release);
     });
+}
+
+/// A damaged directory: a run of names without inodes, longer than what is fetched at a time, made READDIRPLUS look at the same
+/// names for ever.
+#[test]
+fn a_directory_of_names_without_inodes_is_listed_to_its_end() {
+    let m = mounted!();
+    let (below, caller) = (&m.fs.inner, Caller::root());
+    let dir = below.mkdir(&caller, below.root(), b"d", 0o755).unwrap().ino;
+    for i in 0..200 {
+        let node = NewNode {
+            kind: FileKind::Regular,
+            perm: 0o644,
+            rdev: 0,
+        };
+        let name = format!("{i:03}");
+        below.mknod(&caller, dir, name.as_bytes(), &node).unwrap();
+    }
+    below.mkdir(&caller, dir, b"whole", 0o755).unwrap();
+    m.fs.inodes_gone.store(true, SeqCst);
+    let (done, finished) = std::sync::mpsc::channel();
+    let path = m.join("d");
+    std::thread::spawn(move || {
+        let listed = fs::read_dir(path).unwrap();
+        let names: Vec<_> = listed.map(|entry| entry.unwrap().file_name()).collect();
+        done.send(names)
+    });
+    let listed = finished.recv_timeout(PATIENCE);
+    assert_eq!(listed, Ok(vec!["whole".into()]), "the listing ends");
 }
 
 /// Far beyond the time of a sound run: only a hang reaches it.
