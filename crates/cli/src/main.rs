@@ -11,6 +11,7 @@ mod features;
 mod host_space;
 mod limits;
 mod mount_options;
+mod private;
 mod progress;
 mod size;
 mod source;

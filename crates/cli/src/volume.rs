@@ -42,6 +42,7 @@ use steadfast_vfs::{FileSystem, Replica};
 
 use crate::failure::{Failure, Kind, notice};
 use crate::mount_options::Options;
+use crate::private;
 
 #[cfg(feature = "crash")]
 pub(crate) use steadfast_crash::Medium;
@@ -510,7 +511,8 @@ pub(crate) fn mount(
         }
         Device::Block(device) => device,
         Device::Memory(region) => {
-            let (fs, told) = memory::mount(image, region, options)?;
+            let (fs, mut told) = memory::mount(image, region, options)?;
+            told.extend(private::warning(image, private::EVERY_FILE));
             let volume = Volume {
                 fs: Mounted::Memory(fs),
                 image: image.to_owned(),
@@ -520,6 +522,11 @@ pub(crate) fn mount(
     };
     let (fs, recovery) = Fs::mount(device, &options.volume).map_err(|e| fs_failure(image, &e))?;
     let mut told = fs.take_warnings();
+    told.extend(private::warning(image, private::EVERY_FILE));
+    let cache = options.store.cache.as_deref();
+    told.extend(
+        cache.and_then(|cache| private::warning(cache, "what it keeps of the volume's files")),
+    );
     if !recovery.clean && recovery.records == 0 {
         told.push("it was not unmounted; it is what its last commit left".to_owned());
     } else if !recovery.clean {

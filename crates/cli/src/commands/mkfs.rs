@@ -24,10 +24,10 @@ use clap::ValueEnum;
 use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use steadfast_block::BLOCK_SIZE;
 
-use crate::failure::{Failure, Kind as Why};
+use crate::failure::{Failure, Kind as Why, notice};
 use crate::progress::Meter;
 use crate::volume::{self, Access, Contract, Held, Log};
-use crate::{content, size, text};
+use crate::{content, private, size, text};
 
 /// Reads the name of a contract; help shows what each keeps.
 pub(crate) fn contract_parser() -> impl TypedValueParser<Value = Contract> {
@@ -183,6 +183,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Kind::Pm => return memory::run(args, image),
         Kind::Store => return Err(Failure::usage("the URL is missing")),
     };
+    restrict(image);
     let meter = Meter::new(args.progress);
     let made = volume::make(
         &**device.block(image)?,
@@ -206,6 +207,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     };
     show(image, &made, contract)
+}
+
+/// Before the first file of the volume: no other user may read them in the image.
+fn restrict(image: &Path) {
+    if let Some(line) = private::restrict(image) {
+        notice(&format!("{}: {line}", image.display()));
+    }
 }
 
 /// Says what was made.

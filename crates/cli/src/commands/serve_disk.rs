@@ -151,6 +151,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         std::io::ErrorKind::NotFound => absent(&args.image),
         _ => Failure::at(&args.image, e),
     })?;
+    if let Some(line) = crate::private::warning(&image, "every sector of the disk") {
+        notice(&line);
+    }
     #[cfg(feature = "trial")]
     if let Some(record) = &args.trial.judge {
         return judge(record, &image);

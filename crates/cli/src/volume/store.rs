@@ -17,6 +17,7 @@ pub(crate) use super::settings::StoreSettings;
 use super::{Access, Device, Unopened};
 use crate::failure::{Failure, Kind, notice};
 use crate::features::Feature;
+use crate::private;
 use crate::size;
 #[cfg(feature = "nfs")]
 pub(crate) use serving::{
@@ -106,7 +107,11 @@ pub(crate) fn location(url: &str, endpoint: Option<&str>) -> Result<Location, Fa
 
 /// Reads a key file.
 pub(crate) fn key_file(path: &Path) -> Result<KeyFile, Failure> {
-    KeyFile::read(path).map_err(|e| Failure::new(e.to_string()))
+    let key = KeyFile::read(path).map_err(|e| Failure::new(e.to_string()))?;
+    if let Some(line) = private::warning(path, "the key of the volume") {
+        notice(&line);
+    }
+    Ok(key)
 }
 
 /// The key file that the environment names.

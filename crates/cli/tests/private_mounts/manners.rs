@@ -44,7 +44,7 @@ fn as_nobody(place: &Place, script: &str) -> Option<String> {
         return None;
     }
     assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).ends_with("done\n"), "{}", said(&output));
+    assert!(output.stdout.ends_with(b"done\n"), "{}", said(&output));
     Some(said(&output))
 }
 

@@ -16,6 +16,7 @@ mod modes;
 mod nfs;
 #[path = "../common/place.rs"]
 mod place;
+mod private;
 mod put;
 mod relaxed;
 mod serve_disk;

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -205,6 +206,7 @@ fn a_volume_on_a_store_grows_while_it_is_not_mounted() {
     };
     let url = place.url("store");
     fs::write(place.at("key"), [9; 32]).unwrap();
+    fs::set_permissions(place.at("key"), fs::Permissions::from_mode(0o600)).unwrap();
     let made = [
         "mkfs",
         "--size",

@@ -32,6 +32,7 @@ pub(super) fn run(args: &Args, image: &Path) -> Result<ExitCode, Failure> {
         };
         volume::create_memory(image, bytes, false)?
     };
+    super::restrict(image);
     let meter = Meter::new(args.progress);
     let made = volume::make_in_memory(
         image,

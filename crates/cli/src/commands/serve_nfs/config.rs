@@ -14,8 +14,9 @@ use steadfast_nfs::{
 
 use super::clients::networks;
 use super::values::{CacheBytes, ListenAt, Time, least_of, nearest};
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, notice};
 use crate::features::Feature;
+use crate::private;
 
 /// Default address of NFS.
 const DEFAULT_LISTEN: &str = "127.0.0.1:2049";
@@ -173,6 +174,9 @@ impl Settings {
             ));
         }
         Feature::Tls.require("--tls-cert, --tls-key")?;
+        if let Some(line) = private::warning(key, "the name of this server") {
+            notice(&line);
+        }
         let tls = Tls::from_files(cert, key, self.tls_ca.as_deref());
         tls.map(Some).map_err(|e| Failure::usage(e.to_string()))
     }
