@@ -76,8 +76,11 @@ find_missing() {
     nfs-clients) [ -e /usr/include/nfsc/libnfs-raw.h ] || packages+=(libnfs-dev) ;;
     nfs|guest|pm) compgen -G '/usr/lib/*/ganesha/libfsalvfs.so' >/dev/null || packages+=(nfs-ganesha-vfs) ;;
   esac
-  # An image is made and run with these.
-  if [ "$purpose" = container ] && ! command -v crun >/dev/null && ! command -v runc >/dev/null; then packages+=(crun); fi
+  # Containers are run by one of these; with control groups of both versions at a time, by the second alone.
+  if [ "$purpose" = container ] && ! command -v runc >/dev/null; then
+    if [ -d /sys/fs/cgroup/unified ]; then packages+=(runc)
+    elif ! command -v crun >/dev/null; then packages+=(crun); fi
+  fi
   if [ "$purpose" = release ] && [ "$(uname -m)" = x86_64 ] && [ ! -e /usr/aarch64-linux-gnu/include/stdio.h ]; then
     packages+=(libc6-dev-arm64-cross)
   fi

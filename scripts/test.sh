@@ -94,7 +94,7 @@ front_over_io_uring() {
   before=$(cat "$offered")
   on_exit offer_io_uring "$before"
   offer_io_uring Y
-  STEADFAST_IO_URING=1 BESIDE_ONLY=crates/fuse tests_beside "${DEFAULT_SELECTION[@]}" || status=1
+  STEADFAST_IO_URING=1 BESIDE_ONLY='crates/fuse|crates/fuse-wire' tests_beside "${DEFAULT_SELECTION[@]}" || status=1
   BESIDE_ONLY=crates/cli tests_beside "${DEFAULT_SELECTION[@]}" -- transport:: || status=1
   offer_io_uring "$before"
   return "$status"
