@@ -21,6 +21,7 @@ mod queue;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
@@ -200,6 +201,10 @@ impl Thread {
         if failed {
             return Ok(());
         }
+        // Requests that came while the slots were given.
+        for slot in std::mem::take(&mut self.slots) {
+            self.completed(Next::Request(slot), &server)?;
+        }
         while self.queue.away() + self.given > 0 {
             self.queue.submit(1)?;
             while let Some(next) = self.queue.next() {
@@ -224,7 +229,7 @@ impl Thread {
             match next {
                 Next::Ended(_, errno) if self.queue.away() == 0 => return Err(errno.into()),
                 Next::Ended(..) | Next::Woken => {}
-                // Served when the thread waits for the first time: the pool has no server yet.
+                // Served when all queues have reported.
                 Next::Request(slot) => self.slots.push(slot),
             }
         }
@@ -307,7 +312,9 @@ fn may_wait(server: &impl Serve, slot: &mut Slot) -> bool {
 fn serve(server: &impl Serve, slot: &mut Slot) -> Outcome {
     let mut outcome = Outcome::default();
     let (header, payload) = slot.parts();
-    server.serve(Exchange::over_ring(header, payload, &mut outcome));
+    // A panic would take the slot, and what waits for it, along: the exchange that it drops is answered with an error.
+    let exchange = Exchange::over_ring(header, payload, &mut outcome);
+    let _ = catch_unwind(AssertUnwindSafe(|| server.serve(exchange)));
     outcome
 }
 
